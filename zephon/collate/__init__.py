@@ -1,0 +1,1 @@
+"""From host rows to tensors on the device."""

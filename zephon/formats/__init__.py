@@ -1,0 +1,1 @@
+"""From bytes to samples: shards, their index, and readers of blocks."""

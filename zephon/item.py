@@ -1,0 +1,42 @@
+"""What the planner handles: references to documents, and the rows planned from them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """A document, or what is left of it, as the planner sees it: a reference, a length and metadata.
+
+    `source`, `q`, `sample`, `part` are the reference: source name, global block ordinal, the sample's
+    number in its block, and the document's number in its sample. `start` is the first token not yet
+    planned and `length` the document's tokens (after `long: truncate`). `meta` are the source's
+    declared integers. `block_hash` is the XXH3-64 of the block's raw bytes; it decides nothing and
+    lets a resume notice data that changed.
+    """
+
+    source: str
+    q: int
+    sample: int
+    part: int
+    start: int
+    length: int
+    meta: tuple[int, ...] = ()
+    block_hash: int = 0
+
+
+class Span(NamedTuple):
+    """Tokens [start, stop) of an item's document, placed at `offset` in a row."""
+
+    item: Item
+    start: int
+    stop: int
+    offset: int
+
+
+class Row(NamedTuple):
+    """A planned sequence: its spans in increasing offset."""
+
+    spans: tuple[Span, ...]

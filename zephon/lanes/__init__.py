@@ -1,0 +1,1 @@
+"""Ordered decisions: cursor, mixer, operators, packers, lane."""

@@ -1,0 +1,56 @@
+"""What moves between planner and workers: an order for samples of one block, and the page that answers it."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Location(msgspec.Struct, frozen=True):
+    """Where a block lies: all that a reader needs, so that workers hold no index.
+
+    `offset` and `size` are bytes of the shard (of the decoded stream where `unit` must be decoded
+    first), or first row and number of rows for Parquet. `unit` is the restart unit: the row group,
+    the zstd frame, 0 for a whole stream, -1 where nothing has to be decoded. `first` is the number in
+    its shard of the block's first sample and `samples` how many it has.
+    """
+
+    path: str
+    format: str
+    offset: int
+    size: int
+    unit: int
+    first: int
+    samples: int
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A request for some samples of a block, in the order given (numbers within the block)."""
+
+    source: str
+    epoch: int
+    block: int
+    location: Location
+    samples: tuple[int, ...]
+
+
+class Page(msgspec.Struct):
+    """The documents of an order's samples, columnar.
+
+    tokens      uint32 [T]      all documents' tokens, one after another
+    offsets     int64 [D + 1]   document d is tokens[offsets[d]:offsets[d + 1]]; none is empty
+    counts      int32 [N]       documents of each of the order's N samples
+    mask        uint8 [T]       1 where the token is to be predicted; None: everywhere
+    meta        int64 [D, M]    the source's declared metadata; None: M = 0
+    bad         (i, message)    samples that are not what the stage needs; they have no documents
+    block_hash  XXH3-64 of the block's raw bytes (of the decoded rows for Parquet)
+    """
+
+    tokens: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.int32]
+    mask: NDArray[np.uint8] | None
+    meta: NDArray[np.int64] | None
+    bad: tuple[tuple[int, str], ...]
+    block_hash: int

@@ -1,0 +1,1 @@
+"""From samples to documents: stateless work."""

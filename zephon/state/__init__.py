@@ -1,0 +1,1 @@
+"""What a checkpoint holds: encoding, merging, checking."""
