@@ -15,7 +15,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Settings of every node of the configuration: frozen, keyword-only, strict."""
 
 
-class Source(Struct, kw_only=True):
+class Source(Struct, frozen=True, kw_only=True):
     """A named corpus.
 
     path           shard, directory, glob or brace expansion, or a list of these; order counts
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     weights: dict[str, float | str]
 
 
-class Mix(Struct, kw_only=True):
+class Mix(Struct, frozen=True, kw_only=True):
     """How sources are mixed.
 
     by        tokens | samples: what a pull is charged by
@@ -54,7 +54,7 @@ class Mix(Struct, kw_only=True):
     schedule: tuple[Entry, ...] = ()
 
 
-class Tokenizer(Struct, kw_only=True):
+class Tokenizer(Struct, frozen=True, kw_only=True):
     """A tokenizer.json and its special tokens.
 
     path    tokenizer.json, or a folder that holds one
@@ -71,7 +71,7 @@ class Tokenizer(Struct, kw_only=True):
     engine: Literal["auto", "hf", "fastokens"] = "auto"
 
 
-class Pack(Struct, kw_only=True):
+class Pack(Struct, frozen=True, kw_only=True):
     """How documents become rows of sequence_length + 1 tokens.
 
     kind         best_fit | best_fit_split | concat | pad | first_fit
@@ -90,7 +90,7 @@ class Pack(Struct, kw_only=True):
     max_age: Positive | None = None
 
 
-class OperatorConfig(Struct, kw_only=True):
+class OperatorConfig(Struct, frozen=True, kw_only=True):
     """A stateful part of every lane, before the packer.
 
     kind     shuffle, or your own class as module:Class
@@ -103,7 +103,7 @@ class OperatorConfig(Struct, kw_only=True):
     version: int | str | None = None
 
 
-class Backend(Struct, kw_only=True):
+class Backend(Struct, frozen=True, kw_only=True):
     """Who runs the stages; never changes the order.
 
     kind      inline | threads | processes
@@ -116,7 +116,7 @@ class Backend(Struct, kw_only=True):
     prefetch: NonNegative = 2
 
 
-class Spill(Struct, kw_only=True):
+class Spill(Struct, frozen=True, kw_only=True):
     """Where restart units much larger than a block are decoded to, once.
 
     dir        folder; null: a folder `spill` in the index cache
@@ -127,7 +127,7 @@ class Spill(Struct, kw_only=True):
     max_bytes: Positive = 16 << 30
 
 
-class Config(Struct, kw_only=True):
+class Config(Struct, frozen=True, kw_only=True):
     """All that a loader needs.
 
     seed, sources, lanes, sequence_length, length, restart, mix, tokenizer, pack, operators, spread and
