@@ -1,0 +1,107 @@
+"""The shape of the code: imports point one way, the core knows no trainer, files stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "zephon"
+FILES = sorted(CORE.rglob("*.py"))
+LEAVES = {"errors", "hashing", "permute", "topology", "item", "page", "config", "registry"}
+# From the lowest to the highest; a module may import from its own level and below.
+LEVELS = [
+    {"stores"},
+    {"formats"},
+    {"stages"},
+    {"lanes", "backends", "state", "collate"},
+    {"engine"},
+    {"loader"},
+    {"cli"},
+]
+TRAINERS = {"lightning", "pytorch_lightning", "megatron", "nemo", "ray", "transformers", "accelerate", "deepspeed"}
+TRAINER_HOMES = {"ray": CORE / "backends"}
+VAGUE = {"utils", "util", "helper", "helpers", "manager", "managers", "misc", "common"}
+
+
+def imports(path: Path) -> list[tuple[str, int]]:
+    """Return (absolute module name, line) of every import in a file, also of those inside functions."""
+    found = []
+    package = path.relative_to(ROOT).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            head = ".".join(package[: -node.level]) if node.level else ""
+            module = ".".join(part for part in (head, node.module or "") if part)
+            found += [(f"{module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def part_of(module: str) -> str | None:
+    """Return a zephon module's part: the package or module right below zephon."""
+    names = module.split(".")
+    return names[1] if names[0] == "zephon" and len(names) > 1 else None
+
+
+def level(part: str) -> int:
+    for height, parts in enumerate(LEVELS):
+        if any(part == name or part.startswith(f"{name}_") for name in parts):
+            return height
+    return -1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    here = path.relative_to(CORE).with_suffix("").parts[0]
+    if here == "__init__":
+        return
+    for module, line in imports(path):
+        part = part_of(module)
+        if part is None or part == here:
+            continue
+        assert level(part) <= level(here), f"{path}:{line}: {here} must not import {module}"
+        if here in LEAVES:
+            assert part in LEAVES, f"{path}:{line}: the leaf {here} must not import {module}"
+
+
+def test_no_two_parts_import_each_other() -> None:
+    edges = {
+        (path.relative_to(CORE).with_suffix("").parts[0], part_of(module))
+        for path in FILES
+        for module, _ in imports(path)
+    }
+    assert [(a, b) for a, b in edges if b is not None and a < b and (b, a) in edges] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_core_imports_no_trainer_and_no_integration(path: Path) -> None:
+    for module, line in imports(path):
+        root = module.partition(".")[0]
+        assert not root.startswith("zephon_"), f"{path}:{line}: the core must not import {module}"
+        if root in TRAINERS:
+            assert path.is_relative_to(TRAINER_HOMES.get(root, ROOT / "nowhere")), f"{path}:{line}: {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_torch_lives_in_collate(path: Path) -> None:
+    if path.is_relative_to(CORE / "collate"):
+        return
+    roots = {module.partition(".")[0] for module, _ in imports(path)}
+    assert "torch" not in roots, f"{path} imports torch"
+
+
+def test_files_are_small_and_named_for_what_they_do() -> None:
+    for path in [*FILES, *(ROOT / "integrations").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        assert len(path.read_text().splitlines()) < 350, f"{path} is too long: split it"
+        assert path.stem not in VAGUE, f"{path} says nothing about its purpose"
+
+
+def test_importing_zephon_is_cheap() -> None:
+    code = "import sys, zephon; print(sorted({'torch', 'tokenizers', 'pyarrow', 'ray'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == "[]"
