@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+
+
+class Payload:
+    """What a document's reference stands for while it is in memory; the planner never looks inside.
+
+    `tokens` is uint32 [length] and `mask` uint8 [length] or None; `tokens` is None where the document
+    has to be read again before its row is made.
+    """
+
+    __slots__ = ("mask", "tokens")
+
+    def __init__(self, tokens: Any = None, mask: Any = None) -> None:
+        self.tokens = tokens
+        self.mask = mask
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -14,7 +28,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     number in its block, and the document's number in its sample. `start` is the first token not yet
     planned and `length` the document's tokens (after `long: truncate`). `meta` are the source's
     declared integers. `block_hash` is the XXH3-64 of the block's raw bytes; it decides nothing and
-    lets a resume notice data that changed.
+    lets a resume notice data that changed. `payload` is no part of the reference.
     """
 
     source: str
@@ -25,6 +39,13 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     length: int
     meta: tuple[int, ...] = ()
     block_hash: int = 0
+    payload: Payload | None = None
+
+    def at(self, start: int) -> Item:
+        """Return what is left of the item from token `start` on."""
+        return Item(
+            self.source, self.q, self.sample, self.part, start, self.length, self.meta, self.block_hash, self.payload
+        )
 
 
 class Span(NamedTuple):
