@@ -1,0 +1,118 @@
+"""Loads a configured tokenizer, with the engine that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from zephon.config import Tokenizer
+from zephon.errors import ConfigError, DataError
+from zephon.tokenizer.engines import Encode, Encoded, fastokens_encode, fastokens_engine, hf_encode, hf_engine
+from zephon.tokenizer.file import TokenizerFile, read_tokenizer_file
+from zephon.tokenizer.probe import probe_texts
+
+JOINED = ("ab", "cd", " ef", "\n", "gh")
+
+
+class LoadedTokenizer:
+    """Turns texts into ids; may be used by several threads at once.
+
+    eos_id, bos_id  ids of the configured tokens; None: not set
+    pad_id          id that fills rows
+    vocab_size      largest id + 1
+    engine          hf | fastokens: what runs; never changes the ids
+    joins           texts encoded apart and put together read as the whole text does (no space is put
+                    before each); chat masks and fill-in-the-middle need it
+    """
+
+    def __init__(self, file: TokenizerFile, *, engine: str, encode: Encode, fallback: Encode, joins: bool) -> None:
+        self.eos_id = file.eos_id
+        self.bos_id = file.bos_id
+        self.pad_id = file.pad_id
+        self.vocab_size = file.vocab_size
+        self.engine = engine
+        self.joins = joins
+        self._file = file
+        self._encode = encode
+        self._fallback = fallback
+
+    def token_id(self, token: str, *, place: str) -> int:
+        """Return a token's id; raises ConfigError where the vocabulary doesn't have it."""
+        return self._file.token_id(token, place=place)
+
+    def encode_batch(self, texts: Sequence[str]) -> Encoded:
+        """Return the texts' ids, one after another, as uint32 [T], and their offsets as int64 [len(texts) + 1].
+
+        No special token is added. A text that spells an added token ("<|endoftext|>") gives its id: that is
+        what Hugging Face's tokenizers do by default. Raises DataError where a text can't be encoded.
+        """
+        try:
+            return self._encode(texts)
+        except DataError:
+            # An engine's limits (its regular expressions' for one) must not decide what a bad sample is.
+            return self._fallback(texts)
+
+
+def load_tokenizer(config: Tokenizer) -> LoadedTokenizer:
+    """Return the configured tokenizer, ready to encode; takes seconds, so share it in a process.
+
+    `auto` takes fastokens if it can be imported, loads the file and gives the reference's ids for the
+    texts of probe.py; else hf. Raises ConfigError.
+    """
+    file = read_tokenizer_file(config)
+    reference = hf_engine(file)
+    _check_ids(config, file, reference)
+    encode = hf_encode(reference)
+    joins = _joins(reference)
+    if config.engine != "hf":
+        try:
+            fast = fastokens_encode(fastokens_engine(file))
+            _check_equal(file, fast, encode)
+        except ConfigError:
+            if config.engine == "fastokens":
+                raise
+        else:
+            return LoadedTokenizer(file, engine="fastokens", encode=fast, fallback=encode, joins=joins)
+    return LoadedTokenizer(file, engine="hf", encode=encode, fallback=encode, joins=joins)
+
+
+def _check_ids(config: Tokenizer, file: TokenizerFile, reference: Any) -> None:
+    for name, token in (("eos", config.eos), ("bos", config.bos), ("pad", config.pad)):
+        if token is not None and reference.token_to_id(token) != file.ids[token]:
+            raise ConfigError(
+                f"{file.path!r} gives tokenizer.{name}={token!r} the id {file.ids[token]}, but Hugging Face's engine "
+                f"{reference.token_to_id(token)}; write the file again with tokenizers {_version()}"
+            )
+
+
+def _check_equal(file: TokenizerFile, fast: Encode, encode: Encode) -> None:
+    texts = probe_texts(list(file.added))
+    try:
+        tokens, offsets = fast(texts)
+    except DataError as error:
+        raise ConfigError(
+            f"tokenizer.engine=fastokens fails on {file.path!r}: {error}; set tokenizer.engine: auto"
+        ) from error
+    expected, expected_offsets = encode(texts)
+    for number, text in enumerate(texts):
+        mine = tokens[offsets[number] : offsets[number + 1]]
+        theirs = expected[expected_offsets[number] : expected_offsets[number + 1]]
+        if not np.array_equal(mine, theirs):
+            raise ConfigError(
+                f"tokenizer.engine=fastokens gives other ids than Hugging Face's engine for {text[:40]!r} with "
+                f"{file.path!r}; set tokenizer.engine: auto"
+            )
+
+
+def _joins(reference: Any) -> bool:
+    ids = [id_ for text in JOINED for id_ in reference.encode(text, add_special_tokens=False).ids]
+    text: str = reference.decode(ids, skip_special_tokens=False)
+    return text == "".join(JOINED)
+
+
+def _version() -> str:
+    from tokenizers import __version__
+
+    return str(__version__)
