@@ -12,8 +12,9 @@ class Location(msgspec.Struct, frozen=True):
 
     `offset` and `size` are bytes of the shard (of the decoded stream where `unit` must be decoded
     first), or first row and number of rows for Parquet. `unit` is the restart unit: the row group,
-    the zstd frame, 0 for a whole stream, -1 where nothing has to be decoded. `first` is the number in
-    its shard of the block's first sample and `samples` how many it has.
+    the zstd frame's offset in the shard (`offset` then counts from its first decoded byte), 0 for a whole stream, -1 where nothing has to be decoded. `first` is the number in
+    its shard of the block's first sample and `samples` how many it has. `large` units are decoded once,
+    into the spill.
     """
 
     path: str
@@ -23,6 +24,7 @@ class Location(msgspec.Struct, frozen=True):
     unit: int
     first: int
     samples: int
+    large: bool = False
 
 
 class Order(msgspec.Struct, frozen=True):
