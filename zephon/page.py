@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 class Location(msgspec.Struct, frozen=True):
     """Where a block lies: all that a reader needs, so that workers hold no index.
 
-    `offset` and `size` are bytes of the shard (of the decoded stream where `unit` must be decoded
-    first), or first row and number of rows for Parquet. `unit` is the restart unit: the row group,
-    the zstd frame's offset in the shard (`offset` then counts from its first decoded byte), 0 for a whole stream, -1 where nothing has to be decoded. `first` is the number in
-    its shard of the block's first sample and `samples` how many it has. `large` units are decoded once,
-    into the spill.
+    `offset` and `size` are bytes of the shard (of the decoded unit where one must be decoded first), or
+    first row in the row group and number of rows for Parquet. `unit` is the restart unit: the row
+    group, the offset of the zstd frame, 0 for a whole stream, -1 where nothing has to be decoded.
+    `first` is the number in its shard of the block's first sample and `samples` how many it has.
+    A `large` unit is decoded once, into the spill.
     """
 
     path: str
