@@ -1,0 +1,93 @@
+"""From a host micro-batch to the trainer's tensors: one code path for every device, equal to the last bit."""
+
+from __future__ import annotations
+
+import torch
+
+from zephon.collate.batch import Batch
+from zephon.collate.host import HostBatch, layout
+from zephon.collate.upload import Array, Uploader, make_uploader
+from zephon.errors import ConfigError
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device that `auto`, `cpu`, `cuda` or `cuda:N` names here.
+
+    `auto` is the current CUDA device where there is one, else the CPU. Raises ConfigError where it isn't there.
+    """
+    kind, colon, number = name.partition(":")
+    if kind not in ("auto", "cpu", "cuda") or (colon and not (kind == "cuda" and number.isdecimal())):
+        raise ConfigError(f"device={name!r} is no device; set auto, cpu, cuda or cuda:N")
+    count = torch.cuda.device_count() if kind != "cpu" and torch.cuda.is_available() else 0
+    if kind == "cpu" or (kind == "auto" and count == 0):
+        return torch.device("cpu")
+    if count == 0:
+        raise ConfigError(f"device={name!r}, but torch sees no CUDA device here; set device=cpu or auto")
+    index = int(number) if colon else torch.cuda.current_device()
+    if index >= count:
+        raise ConfigError(f"device={name!r}, but torch sees {count} CUDA device(s) here: cuda:0 to cuda:{count - 1}")
+    return torch.device("cuda", index)
+
+
+def collate(
+    host: HostBatch,
+    *,
+    device: torch.device,
+    mask_boundary: bool,
+    reset_position_ids: bool,
+    attention_mask: bool,
+    align: int = 1,
+    uploader: Uploader | None = None,
+) -> Batch:
+    """Return the micro-batch on `device`; see Batch for shapes and dtypes, docs/stream.md for the rules.
+
+    `align` is the packer's: padding starts at a multiple of it. On CUDA give every call the same `uploader`
+    (make_uploader(device)): its buffers and stream are what makes the copy overlap with the trainer's work.
+    """
+    rows, width = host.tokens.shape
+    length = width - 1
+    place = layout(host.pieces, rows, length, mask_boundary=mask_boundary, align=align)
+    arrays: list[Array] = [place.unpredicted, place.resets, place.cu_seqlens, host.tokens]
+    if host.mask is not None:
+        arrays.append(host.mask)
+    uploader = make_uploader(device) if uploader is None else uploader
+    made: list[torch.Tensor] = []
+    with uploader.building(made):
+        unpredicted, resets, cu_seqlens, tokens, *masks = uploader.upload(arrays)
+        if masks:
+            loss_mask = masks[0][:, 1:].to(torch.float32)
+        else:
+            loss_mask = torch.ones((rows, length), dtype=torch.float32, device=device)
+        loss_mask.view(-1).index_fill_(0, unpredicted, 0.0)
+        batch = Batch(
+            {
+                "tokens": tokens[:, :-1].to(torch.int64),
+                "labels": tokens[:, 1:].to(torch.int64),
+                "loss_mask": loss_mask,
+                "position_ids": _positions(resets, rows, length, reset=reset_position_ids),
+                "cu_seqlens": cu_seqlens,
+                "max_seqlen": place.max_seqlen,
+            },
+            sequences=host.sequences,
+        )
+        if attention_mask:
+            batch["attention_mask"] = _attention(resets[0], rows, length)
+        made.extend(value for value in batch.values() if isinstance(value, torch.Tensor))
+    return batch
+
+
+def _positions(resets: torch.Tensor, rows: int, length: int, *, reset: bool) -> torch.Tensor:
+    """Return positions int64 [b, S]: a running count that falls back to 0 at each segment start."""
+    if not reset:
+        return torch.arange(length, device=resets.device).repeat(rows, 1)
+    steps = torch.ones(rows * length, dtype=torch.int64, device=resets.device)
+    starts, gains = resets
+    return steps.index_copy_(0, starts, gains).cumsum_(0).view(rows, length)
+
+
+def _attention(starts: torch.Tensor, rows: int, length: int) -> torch.Tensor:
+    """Return bool [b, 1, S, S]: true where query i (third axis) may see key j: j <= i, in the same segment."""
+    segments = torch.zeros(rows * length, dtype=torch.int32, device=starts.device)
+    segments = segments.index_fill_(0, starts, 1).cumsum_(0).view(rows, 1, length)
+    same: torch.Tensor = segments.unsqueeze(3) == segments.unsqueeze(2)
+    return same.tril_()

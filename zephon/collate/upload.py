@@ -1,0 +1,109 @@
+"""Host to device: NumPy arrays become device tensors, through pinned double buffers where that pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+BUFFERS = 2
+ALIGNMENT = 16
+
+
+class Uploader(Protocol):
+    """Moves arrays to one device and orders what is made of them before what the caller does next."""
+
+    def upload(self, arrays: Sequence[Array]) -> list[torch.Tensor]: ...
+
+    def building(self, made: list[torch.Tensor]) -> AbstractContextManager[None]: ...
+
+
+class HostUploader:
+    """The CPU: tensors share the arrays' memory."""
+
+    def upload(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
+        """Return a tensor for each array, without a copy of those that are writable."""
+        # torch warns of read-only arrays, such as views of bytes or of shared memory.
+        return [torch.from_numpy(array if array.flags.writeable else array.copy()) for array in arrays]
+
+    @contextmanager
+    def building(self, made: list[torch.Tensor]) -> Iterator[None]:
+        """Do nothing: the CPU has no streams."""
+        yield
+
+
+class CudaUploader:
+    """A CUDA device: one asynchronous copy a micro-batch, from one of two pinned buffers, on a stream of its own.
+
+    Not for several threads at once. Waits only if the copy before the last one is still under way.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._buffers = [torch.empty(0, dtype=torch.uint8, pin_memory=True) for _ in range(BUFFERS)]
+        self._copied = [torch.cuda.Event() for _ in range(BUFFERS)]  # type: ignore[no-untyped-call]
+        self._next = 0
+
+    def upload(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
+        """Return a device tensor for each array; call it in `building`."""
+        offsets, size = places(arrays)
+        slot, self._next = self._next, (self._next + 1) % BUFFERS
+        self._copied[slot].synchronize()
+        if self._buffers[slot].numel() < size:
+            # Half as much again: micro-batches differ a little, and pinning memory is slow.
+            self._buffers[slot] = torch.empty(size + size // 2, dtype=torch.uint8, pin_memory=True)
+        pinned = self._buffers[slot][:size]
+        fill(pinned.numpy(), arrays, offsets)
+        there = torch.empty(size, dtype=torch.uint8, device=self._device)
+        there.copy_(pinned, non_blocking=True)
+        self._copied[slot].record(self._stream)
+        return views(there, arrays, offsets)
+
+    @contextmanager
+    def building(self, made: list[torch.Tensor]) -> Iterator[None]:
+        """Run the block on the side stream; the caller's stream then waits for it, and owns the tensors in `made`."""
+        consumer = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            yield
+        consumer.wait_stream(self._stream)
+        for tensor in made:
+            tensor.record_stream(consumer)
+
+
+def make_uploader(device: torch.device) -> Uploader:
+    """Return the uploader for a device that `resolve_device` returned."""
+    return CudaUploader(device) if device.type == "cuda" else HostUploader()
+
+
+def places(arrays: Sequence[Array]) -> tuple[list[int], int]:
+    """Return each array's offset in a common buffer, and the buffer's size, in bytes."""
+    offsets = []
+    size = 0
+    for array in arrays:
+        offsets.append(size)
+        size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return offsets, size
+
+
+def fill(buffer: NDArray[np.uint8], arrays: Sequence[Array], offsets: Sequence[int]) -> None:
+    """Copy each array to its offset in a buffer."""
+    for array, offset in zip(arrays, offsets, strict=True):
+        buffer[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)[...] = array
+
+
+def views(buffer: torch.Tensor, arrays: Sequence[Array], offsets: Sequence[int]) -> list[torch.Tensor]:
+    """Return the parts of a filled uint8 buffer as tensors of the arrays' dtypes and shapes."""
+    return [
+        buffer[offset : offset + array.nbytes].view(_dtype(array)).view(array.shape)
+        for array, offset in zip(arrays, offsets, strict=True)
+    ]
+
+
+def _dtype(array: Array) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, array.dtype)).dtype
