@@ -1,0 +1,197 @@
+"""Processes: for stages that hold the interpreter lock; pages come back through shared memory.
+
+There is no thread here: whoever submits or takes also moves messages. A worker has at most two orders,
+one to work at and one to go on with, so that its death costs little and all of them stay near plan order.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from zephon.backends.cargo import pack_callable
+from zephon.backends.crew import Crew, Worker, finish
+from zephon.backends.failures import CLOSED
+from zephon.backends.protocol import Build
+from zephon.backends.transport import SLOT_BYTES, SLOTS
+from zephon.backends.worker import Failed, Made, Task, decode_reply, encode, unpack_error, unpack_page
+from zephon.errors import DataError, StoreError, ZephonError
+from zephon.page import Order, Page
+
+DEPTH = 2
+MAX_DEATHS = 3
+
+
+class Waiting(msgspec.Struct):
+    """An order without an answer, and how many workers died at it."""
+
+    order: Order
+    deaths: int = 0
+
+
+class ProcessesBackend:
+    """Runs orders in `workers` processes; dead ones are replaced and their orders submitted again.
+
+    Each worker has a ring of `slots` x `slot_bytes` of shared memory; larger pages go in pieces.
+    """
+
+    def __init__(self, build: Build, *, workers: int, slots: int = SLOTS, slot_bytes: int = SLOT_BYTES) -> None:
+        argument = pack_callable(build, place="backend.kind=processes")
+        self._crew = Crew(argument, num_workers=workers, slots=slots, slot_bytes=slot_bytes)
+        self._finalizer = weakref.finalize(self, finish, self._crew)
+        self._waiting: dict[int, Waiting] = {}
+        self._queue: deque[int] = deque()
+        self._done: dict[int, Page | ZephonError] = {}
+        self._tickets = 0
+        self._failed_starts = 0
+        self._broken: ZephonError | None = None
+
+    def submit(self, order: Order) -> int:
+        """Queue an order and return its ticket."""
+        with self._crew.lock:
+            self._check_open()
+            self._tickets += 1
+            self._waiting[self._tickets] = Waiting(order)
+            self._queue.append(self._tickets)
+            self._dispatch()
+            if self._queue:
+                self._pump(0.0)
+            return self._tickets
+
+    def take(self, ticket: int) -> Page:
+        """Return a ticket's page, waiting for it; raises what making it raised.
+
+        A worker that dies is replaced. Raises DataError where three died at this order, StoreError where
+        three died at their start.
+        """
+        with self._crew.lock:
+            self._check_open()
+            if ticket not in self._waiting and ticket not in self._done:
+                raise LookupError(f"ticket {ticket} is not outstanding: taken, dropped or never given")
+            while ticket not in self._done:
+                if self._broken is not None:
+                    raise self._broken
+                self._pump(None)
+                self._check_open()
+            result = self._done.pop(ticket)
+        if isinstance(result, ZephonError):
+            raise result
+        return result
+
+    def drop(self, ticket: int) -> None:
+        """Give a ticket up; an order that no worker has is never run."""
+        with self._crew.lock:
+            self._waiting.pop(ticket, None)
+            self._done.pop(ticket, None)
+
+    def close(self) -> None:
+        """Wake a `take` that waits, and end the workers; those that don't end within a second are killed."""
+        self._crew.interrupt()
+        with self._crew.lock:
+            self._finalizer.detach()
+            self._crew.close()
+            self._waiting.clear()
+            self._queue.clear()
+            self._done.clear()
+
+    def _check_open(self) -> None:
+        if self._crew.closed:
+            raise StoreError(CLOSED)
+
+    def _pump(self, timeout_s: float | None) -> None:
+        """Take in what workers have to say, and give out orders."""
+        for worker in self._crew.ready(timeout_s):
+            try:
+                header, arrays = worker.child.receiver.receive()
+                self._settle(worker, header, arrays)
+            except EOFError:
+                self._bury(worker)
+            except BaseException:
+                # Interrupted between hearing and noting it: the worker's orders are submitted again.
+                worker.child.hang_up()
+                raise
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Give queued orders to the workers that have least to do."""
+        while self._queue and self._broken is None and not self._crew.closed:
+            ticket = self._queue[0]
+            waiting = self._waiting.get(ticket)
+            if waiting is None:
+                self._queue.popleft()
+                continue
+            worker = min(self._crew.workers, key=_load)
+            if len(worker.tickets) >= DEPTH:
+                return
+            self._queue.popleft()
+            worker.tickets.append(ticket)
+            try:
+                worker.child.sender.send(encode(Task(ticket, waiting.order)))
+            except EOFError:
+                # Dead; its receiver says so too, and then its orders are submitted again.
+                return
+
+    def _settle(self, worker: Worker, header: bytes, arrays: list[NDArray[Any]]) -> None:
+        reply = decode_reply(header)
+        if isinstance(reply, Made):
+            self._answer(worker, reply.ticket, unpack_page(reply, arrays))
+        elif isinstance(reply, Failed):
+            if reply.ticket is None:
+                self._broken = unpack_error(reply)
+            else:
+                self._answer(worker, reply.ticket, unpack_error(reply))
+        else:
+            worker.ready = True
+            self._failed_starts = 0
+
+    def _answer(self, worker: Worker, ticket: int, result: Page | ZephonError) -> None:
+        # In this order, so that an interrupt in between loses nothing.
+        if ticket in self._waiting:
+            self._done[ticket] = result
+            del self._waiting[ticket]
+        worker.tickets.remove(ticket)
+
+    def _bury(self, worker: Worker) -> None:
+        """Replace a dead worker, and put its orders back at the queue's head."""
+        if self._crew.closed:
+            return
+        tickets = list(worker.tickets)
+        worker.tickets.clear()
+        # Dropped ones among them are passed over when their turn comes.
+        self._queue.extendleft(reversed(tickets))
+        try:
+            fate = self._crew.replace(worker)
+        except ZephonError as error:
+            self._broken = error
+            return
+        if not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_DEATHS and self._broken is None:
+                self._broken = StoreError(
+                    f"{self._failed_starts} worker processes died at their start, the last: {fate}; see what they "
+                    f"printed (out of memory? no `if __name__ == '__main__'` guard?), or use backend.kind=threads"
+                )
+        elif tickets and tickets[0] in self._waiting:
+            self._blame(tickets[0], fate)
+
+    def _blame(self, ticket: int, fate: str) -> None:
+        """Count a death against the order that the worker was at, and give that up after three."""
+        waiting = self._waiting[ticket]
+        waiting.deaths += 1
+        if waiting.deaths < MAX_DEATHS:
+            return
+        order = waiting.order
+        self._done[ticket] = DataError(
+            f"source {order.source}, block {order.block} of {order.location.path} (samples from "
+            f"{order.location.first}): {waiting.deaths} worker processes died at it, the last: {fate}; "
+            f"give workers more memory or mend the shard"
+        )
+        del self._waiting[ticket]
+
+
+def _load(worker: Worker) -> int:
+    return len(worker.tickets)

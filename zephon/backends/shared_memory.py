@@ -1,0 +1,57 @@
+"""Shared memory without a name: nothing that a crash of either side could leave behind."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zephon.errors import StoreError
+
+NAMED_DIR = "/dev/shm"
+
+
+def reserve(num_bytes: int) -> int:
+    """Return a file descriptor of so many bytes of shared memory; the caller closes it.
+
+    An anonymous memory file where the system has them (no limit by the size of /dev/shm), else an
+    unlinked file in /dev/shm or the temporary folder. Raises StoreError where the memory can't be had.
+    """
+    place = "an anonymous memory file" if hasattr(os, "memfd_create") else _folder()
+    try:
+        descriptor = _open()
+        try:
+            os.ftruncate(descriptor, num_bytes)
+            if hasattr(os, "posix_fallocate"):
+                # Taken now: a full file system would otherwise kill whoever writes to it first (SIGBUS).
+                os.posix_fallocate(descriptor, 0, num_bytes)
+        except OSError:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise StoreError(
+            f"can't get {num_bytes} bytes of shared memory from {place}: {error.strerror}; use fewer "
+            f"backend.workers, give the machine or container more (--shm-size), or use backend.kind=threads"
+        ) from error
+    return descriptor
+
+
+def attach(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
+    """Map shared memory as uint8 [num_bytes]; it is unmapped when nothing refers to it, and outlives the descriptor."""
+    return np.frombuffer(mmap.mmap(descriptor, num_bytes), np.uint8)
+
+
+def _open() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("zephon")
+    descriptor, name = tempfile.mkstemp(prefix="zephon-", dir=_folder())
+    Path(name).unlink()
+    return descriptor
+
+
+def _folder() -> str:
+    return NAMED_DIR if Path(NAMED_DIR).is_dir() else tempfile.gettempdir()

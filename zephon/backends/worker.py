@@ -1,0 +1,93 @@
+"""What a worker process does: take orders, answer with pages or with what went wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from zephon.backends.cargo import unpack_callable
+from zephon.backends.failures import assemble, dismantle, failed_build, failed_order
+from zephon.backends.transport import Receiver, Sender
+from zephon.errors import ZephonError
+from zephon.page import Order, Page
+
+
+class Task(msgspec.Struct, array_like=True, frozen=True):
+    """An order and its ticket."""
+
+    ticket: int
+    order: Order
+
+
+class Ready(msgspec.Struct, array_like=True, frozen=True, tag=0):
+    """The worker has built its stages."""
+
+
+class Made(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """A page: its arrays travel beside this, in the order tokens, offsets, counts, mask, meta."""
+
+    ticket: int
+    mask: bool
+    meta: bool
+    bad: tuple[tuple[int, str], ...]
+    block_hash: int
+
+
+class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """An order's error, or with ticket None, the error of building the stages."""
+
+    ticket: int | None
+    kind: str
+    text: str
+    notes: tuple[str, ...]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_task = msgspec.msgpack.Decoder(Task).decode
+decode_reply = msgspec.msgpack.Decoder(Ready | Made | Failed).decode
+
+
+def work(argument: bytes, orders: Receiver, pages: Sender) -> None:
+    """Build the stages that `argument` packs, and answer orders until the parent hangs up."""
+    try:
+        prepare = unpack_callable(argument)()
+    except Exception as error:  # noqa: BLE001 - raised by `take` in the parent
+        pages.send(encode(Failed(None, *dismantle(failed_build(error)))))
+        return
+    pages.send(encode(Ready()))
+    while True:
+        header, _ = orders.receive()
+        task = decode_task(header)
+        try:
+            page: Page = prepare(task.order)
+            reply, arrays = pack_page(task.ticket, page)
+        except Exception as error:  # noqa: BLE001 - raised by `take` in the parent
+            pages.send(encode(Failed(task.ticket, *dismantle(failed_order(error, task.order)))))
+            continue
+        pages.send(reply, arrays)
+        # Else the page lives until the next order comes.
+        del page, reply, arrays
+
+
+def pack_page(ticket: int, page: Page) -> tuple[bytes, list[NDArray[Any]]]:
+    """Return a page as a message."""
+    arrays: list[NDArray[Any]] = [page.tokens, page.offsets, page.counts]
+    arrays += [array for array in (page.mask, page.meta) if array is not None]
+    made = Made(ticket, page.mask is not None, page.meta is not None, page.bad, page.block_hash)
+    return encode(made), arrays
+
+
+def unpack_page(made: Made, arrays: list[NDArray[Any]]) -> Page:
+    """Return the page of a message."""
+    tokens, offsets, counts, *rest = arrays
+    mask: NDArray[np.uint8] | None = rest.pop(0) if made.mask else None
+    meta: NDArray[np.int64] | None = rest.pop(0) if made.meta else None
+    return Page(tokens, offsets, counts, mask, meta, made.bad, made.block_hash)
+
+
+def unpack_error(failed: Failed) -> ZephonError:
+    """Return the error of a message."""
+    return assemble(failed.kind, failed.text, failed.notes)
