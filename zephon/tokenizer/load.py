@@ -63,7 +63,7 @@ def load_tokenizer(config: Tokenizer) -> LoadedTokenizer:
     """
     file = read_tokenizer_file(config)
     reference = hf_engine(file)
-    _check_ids(config, file, reference)
+    _check_ids(file, reference)
     encode = hf_encode(reference)
     joins = _joins(reference)
     if config.engine != "hf":
@@ -78,11 +78,12 @@ def load_tokenizer(config: Tokenizer) -> LoadedTokenizer:
     return LoadedTokenizer(file, engine="hf", encode=encode, fallback=encode, joins=joins)
 
 
-def _check_ids(config: Tokenizer, file: TokenizerFile, reference: Any) -> None:
-    for name, token in (("eos", config.eos), ("bos", config.bos), ("pad", config.pad)):
-        if token is not None and reference.token_to_id(token) != file.ids[token]:
+def _check_ids(file: TokenizerFile, reference: Any) -> None:
+    # Added tokens are what a loader may number anew; the special ones are among them, or in the model's vocabulary.
+    for token in file.added:
+        if reference.token_to_id(token) != file.ids[token]:
             raise ConfigError(
-                f"{file.path!r} gives tokenizer.{name}={token!r} the id {file.ids[token]}, but Hugging Face's engine "
+                f"{file.path!r} gives the added token {token!r} the id {file.ids[token]}, but Hugging Face's engine "
                 f"{reference.token_to_id(token)}; write the file again with tokenizers {_version()}"
             )
 

@@ -1,0 +1,72 @@
+"""How stages read a field of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zephon.errors import DataError
+from zephon.formats.sample import Sample
+
+
+class BadSampleError(DataError):
+    """A sample isn't what its stage needs; reported per sample, and raised no further than the stage."""
+
+
+def read_field(sample: Sample, name: str, *, place: str) -> Any:
+    """Return a field of a sample; raises BadSampleError where the reader found the sample bad, or it's missing."""
+    if sample.error is not None:
+        raise BadSampleError(sample.error)
+    try:
+        return sample.fields[name]
+    except KeyError:
+        has = ", ".join(map(repr, sample.fields)) or "nothing"
+        raise BadSampleError(f"no member {name!r} (has: {has}); set {place}") from None
+
+
+def read_text(value: Any, *, name: str, errors: str) -> str:
+    """Return a field's text: bytes decoded as UTF-8, a string as it is; raises BadSampleError.
+
+    `errors` is strict (what isn't Unicode is bad), replace (by U+FFFD) or ignore. Nothing is normalised.
+    """
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8", errors)
+        except UnicodeDecodeError as error:
+            raise BadSampleError(
+                f"{name!r} isn't UTF-8 at byte {error.start}; set the stage's errors to replace or ignore"
+            ) from None
+    if not isinstance(value, str):
+        raise BadSampleError(f"{name!r} is of type {type(value).__name__}, not text")
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        # JSON can spell half of a surrogate pair, which is no character and no tokenizer takes.
+        if errors == "strict":
+            raise BadSampleError(
+                f"{name!r} has half a surrogate pair at character {error.start}; "
+                "set the stage's errors to replace or ignore"
+            ) from None
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", errors)
+    return value
+
+
+def read_texts(
+    samples: Sequence[Sample], *, field: str, errors: str, place: str
+) -> tuple[list[int], list[str], dict[int, str]]:
+    """Return the samples' texts that aren't empty, with their samples' numbers, and bad samples' messages."""
+    owners: list[int] = []
+    texts: list[str] = []
+    bad: dict[int, str] = {}
+    for number, sample in enumerate(samples):
+        try:
+            text = read_text(read_field(sample, field, place=f"{place}.field"), name=field, errors=errors)
+        except BadSampleError as error:
+            bad[number] = str(error)
+            continue
+        if text:
+            owners.append(number)
+            texts.append(text)
+    return owners, texts, bad
