@@ -38,19 +38,25 @@ def read_text(value: Any, *, name: str, errors: str) -> str:
             ) from None
     if not isinstance(value, str):
         raise BadSampleError(f"{name!r} is of type {type(value).__name__}, not text")
-    if value.isascii():
+    broken = half_pair(value)
+    if broken is None:
         return value
+    if errors == "strict":
+        raise BadSampleError(
+            f"{name!r} has half a surrogate pair at character {broken}; set the stage's errors to replace or ignore"
+        )
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", errors)
+
+
+def half_pair(text: str) -> int | None:
+    """Return where a text has half a surrogate pair: no character, though JSON can spell it; None: nowhere."""
+    if text.isascii():
+        return None
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError as error:
-        # JSON can spell half of a surrogate pair, which is no character and no tokenizer takes.
-        if errors == "strict":
-            raise BadSampleError(
-                f"{name!r} has half a surrogate pair at character {error.start}; "
-                "set the stage's errors to replace or ignore"
-            ) from None
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", errors)
-    return value
+        return error.start
+    return None
 
 
 def read_texts(

@@ -19,7 +19,8 @@ JOINED = ("ab", "cd", " ef", "\n", "gh")
 class LoadedTokenizer:
     """Turns texts into ids; may be used by several threads at once.
 
-    eos_id, bos_id  ids of the configured tokens; None: not set
+    eos, bos        the configured tokens; None: not set
+    eos_id, bos_id  their ids
     pad_id          id that fills rows
     vocab_size      largest id + 1
     engine          hf | fastokens: what runs; never changes the ids
@@ -27,7 +28,11 @@ class LoadedTokenizer:
                     before each); chat masks and fill-in-the-middle need it
     """
 
-    def __init__(self, file: TokenizerFile, *, engine: str, encode: Encode, fallback: Encode, joins: bool) -> None:
+    def __init__(
+        self, config: Tokenizer, file: TokenizerFile, *, engine: str, encode: Encode, fallback: Encode, joins: bool
+    ) -> None:
+        self.eos = config.eos
+        self.bos = config.bos
         self.eos_id = file.eos_id
         self.bos_id = file.bos_id
         self.pad_id = file.pad_id
@@ -74,8 +79,8 @@ def load_tokenizer(config: Tokenizer) -> LoadedTokenizer:
             if config.engine == "fastokens":
                 raise
         else:
-            return LoadedTokenizer(file, engine="fastokens", encode=fast, fallback=encode, joins=joins)
-    return LoadedTokenizer(file, engine="hf", encode=encode, fallback=encode, joins=joins)
+            return LoadedTokenizer(config, file, engine="fastokens", encode=fast, fallback=encode, joins=joins)
+    return LoadedTokenizer(config, file, engine="hf", encode=encode, fallback=encode, joins=joins)
 
 
 def _check_ids(file: TokenizerFile, reference: Any) -> None:
