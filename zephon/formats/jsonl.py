@@ -1,0 +1,131 @@
+"""JSON lines: plain, .gz and .zst. A line is a sample; blank lines are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from zephon.formats.blocks import BlockTable, Cutter, Limits, OnTruncated
+from zephon.formats.cache import decoded
+from zephon.formats.changed import changed
+from zephon.formats.decode import pieces
+from zephon.formats.lines import line_bounds, whole_lines
+from zephon.formats.names import compression_of
+from zephon.formats.sample import Reading, Sample
+from zephon.formats.spill import spilled, unit_name
+from zephon.page import Location
+from zephon.stores.protocol import Store
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class JsonlFormat:
+    """Lines of JSON objects; `unit` says what has to be decoded first, as in zephon.formats.decode.pieces."""
+
+    def index(self, store: Store, path: str, size: int, limits: Limits, *, on_truncated: OnTruncated) -> BlockTable:
+        """Return the block table; a compressed shard is decoded once for it.
+
+        A compressed stream that is cut off raises DataError whatever `on_truncated` says: no block of its
+        unit could be read.
+        """
+        cutter = Cutter(limits)
+        large_bytes = 0
+        for unit, portions in whole_lines(pieces(store, path, compression_of(path))):
+            decoded_bytes = 0
+            for offset, lines in portions:
+                starts, ends = line_bounds(lines)
+                decoded_bytes = offset + len(lines)
+                if len(starts):
+                    cutter.add(starts + offset, ends + offset, np.ones(len(starts), dtype=np.int64), ends - starts)
+            large = unit >= 0 and decoded_bytes > limits.unit_bytes
+            large_bytes += decoded_bytes if large else 0
+            cutter.close(unit=unit, large=large)
+        return cutter.table(large_bytes={"": large_bytes} if large_bytes else {})
+
+    def read(
+        self, store: Store, location: Location, samples: Sequence[int], reading: Reading
+    ) -> tuple[list[Sample], int]:
+        """Return the lines' objects, and the hash of the block's bytes; columns don't matter here.
+
+        A line that is no JSON object is a sample with an error.
+        """
+        stat = store.stat(location.path)
+        place = (location, stat)
+        held = decoded().get(place)
+        if held is None:
+            raw = _raw(store, location, reading)
+            lines = _split(raw)
+            if len(lines) != location.samples:
+                raise changed(location.path)
+            held = (lines, xxh3_64_intdigest(raw))
+            decoded().put(place, held, len(raw))
+        lines, digest = held
+        name = PurePath(location.path).name
+        decoder = msgspec.json.Decoder()
+        return [_sample(lines[i], f"{name}:{location.first + i}", location.first + i, decoder) for i in samples], digest
+
+    def stream(self, store: Store, path: str) -> Iterator[Sample]:
+        """Yield all samples of a shard, whatever its compression, in bounded memory."""
+        name = PurePath(path).name
+        decoder = msgspec.json.Decoder()
+        for number, line in enumerate(stream_lines(store, path)):
+            yield _sample(line, f"{name}:{number}", number, decoder)
+
+
+def stream_lines(store: Store, path: str) -> Iterator[bytes]:
+    """Yield a shard's lines that aren't blank, without their ends."""
+    for _, portions in whole_lines(pieces(store, path, compression_of(path))):
+        for _, lines in portions:
+            yield from _split(lines)
+
+
+def _split(raw: bytes) -> list[bytes]:
+    return [line for line in raw.split(b"\n") if line and not line.isspace()]
+
+
+def _sample(line: bytes, key: str, number: int, decoder: msgspec.json.Decoder[object]) -> Sample:
+    if not number:
+        line = line.removeprefix(_BOM)
+    try:
+        value = decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Sample(key, {}, f"no JSON: {error}")
+    if not isinstance(value, dict):
+        return Sample(key, {}, f"no JSON object but {type(value).__name__}")
+    return Sample(key, value)
+
+
+def _raw(store: Store, location: Location, reading: Reading) -> bytes:
+    """Return a block's bytes, from the shard, the spill, or its unit decoded now."""
+    path, start, stop = location.path, location.offset, location.offset + location.size
+    if location.unit < 0:
+        return store.read(path, start, location.size)
+    stat = store.stat(path)
+    if location.large:
+
+        def write(file: BinaryIO) -> None:
+            for piece in _unit_pieces(store, location):
+                file.write(piece)
+
+        spill_path = spilled(unit_name(path, stat, location.unit, None), write, reading, shard=path)
+        return store.read(spill_path, start, location.size)
+    place = (path, stat, location.unit)
+    unit: bytes | None = decoded().get(place)
+    if unit is None:
+        unit = b"".join(_unit_pieces(store, location))
+        decoded().put(place, unit, len(unit))
+    if stop > len(unit):
+        raise changed(path)
+    return unit[start:stop]
+
+
+def _unit_pieces(store: Store, location: Location) -> Iterable[bytes]:
+    for unit, piece in pieces(store, location.path, compression_of(location.path), start=location.unit):
+        if unit != location.unit:
+            return
+        yield piece

@@ -1,0 +1,201 @@
+"""Parquet: a row is a sample, a block is rows of one row group, and the row group is the restart unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zephon.errors import DataError
+from zephon.formats.blocks import BlockTable, Limits, OnTruncated
+from zephon.formats.cache import decoded
+from zephon.formats.changed import changed
+from zephon.formats.parquet_hash import hash_columns
+from zephon.formats.parquet_spill import read_rows, write_rows
+from zephon.formats.parquet_values import column_values, plain_table
+from zephon.formats.sample import Reading, Sample
+from zephon.formats.spill import spilled, unit_name
+from zephon.page import Location
+from zephon.stores.file import StoreFile
+from zephon.stores.protocol import Stat, Store
+
+# Bytes of a column chunk that are read at a time where a row group is streamed.
+BUFFER_BYTES = 1 << 18
+
+
+class ParquetFormat:
+    """Rows of a Parquet file; `offset` is the first row in its row group, `size` the number of rows."""
+
+    def index(self, store: Store, path: str, size: int, limits: Limits, *, on_truncated: OnTruncated) -> BlockTable:
+        """Return the block table from the file's footer alone.
+
+        A row group's bytes are taken to be spread evenly over its rows. A truncated file has no footer:
+        DataError.
+        """
+        with _errors(path):
+            metadata = pq.read_metadata(pa.PythonFile(StoreFile(store, path, size), mode="r"))
+        parts: list[tuple[Any, Any, int, int, bool]] = []
+        large_bytes: dict[str, int] = {}
+        for unit in range(metadata.num_row_groups):
+            group = metadata.row_group(unit)
+            rows, num_bytes = group.num_rows, group.total_byte_size
+            if not rows:
+                continue
+            step = min(limits.samples, max(1, limits.bytes * rows // max(1, num_bytes)))
+            starts = np.arange(0, rows, step, dtype=np.int64)
+            large = num_bytes > limits.unit_bytes
+            parts.append((starts, np.append(starts[1:], rows), num_bytes, unit, large))
+            for column in range(group.num_columns) if large else ():
+                chunk = group.column(column)
+                name = chunk.path_in_schema.split(".")[0]
+                large_bytes[name] = large_bytes.get(name, 0) + chunk.total_uncompressed_size
+        return _table(parts, large_bytes)
+
+    def read(
+        self, store: Store, location: Location, samples: Sequence[int], reading: Reading
+    ) -> tuple[list[Sample], int]:
+        """Return rows with the columns asked for (all without), and a hash of these columns' values in the block."""
+        stat = store.stat(location.path)
+        place = (location, stat, reading.columns)
+        rows = _rows(store, location, stat, reading)
+        if rows.num_rows != location.samples:
+            raise changed(location.path)
+        with _errors(location.path):
+            # Only the hash is kept: the rows would keep their whole row group in memory.
+            digest: int | None = decoded().get(place)
+            if digest is None:
+                digest = hash_columns(rows)
+                decoded().put(place, digest, 256)
+            chosen = rows if list(samples) == list(range(rows.num_rows)) else rows.take(pa.array(samples, pa.int64()))
+            return _samples(chosen, location.path, [location.first + i for i in samples]), digest
+
+    def stream(self, store: Store, path: str) -> Iterator[Sample]:
+        """Yield all rows, all columns, a few at a time."""
+        size = store.size(path)
+        with _errors(path):
+            file = _open(store, path, size, None)
+            number = 0
+            for unit in range(file.num_row_groups):
+                for batch in _batches(file, unit, None):
+                    yield from _samples(plain_table(batch), path, range(number, number + batch.num_rows))
+                    number += batch.num_rows
+
+
+def _table(parts: list[tuple[Any, Any, int, int, bool]], large_bytes: dict[str, int]) -> BlockTable:
+    def join(columns: list[Any]) -> Any:
+        return np.concatenate([np.zeros(0, dtype=np.int64), *columns])
+
+    rows = join([stops - starts for starts, stops, *_ in parts])
+    # Apportioned so that a row group's blocks add up to its bytes exactly.
+    payload = [
+        num_bytes * int(stop) // int(stops[-1]) - num_bytes * int(start) // int(stops[-1])
+        for starts, stops, num_bytes, _, _ in parts
+        for start, stop in zip(starts, stops, strict=True)
+    ]
+    return BlockTable(
+        offset=join([starts for starts, *_ in parts]),
+        size=rows,
+        unit=join([np.full(len(starts), unit, dtype=np.int64) for starts, _, _, unit, _ in parts]),
+        samples=rows.copy(),
+        payload=np.array(payload, dtype=np.int64),
+        large=join([np.full(len(starts), large, dtype=np.int64) for starts, *_, large in parts]).astype(np.uint8),
+        large_bytes=large_bytes,
+    )
+
+
+def _rows(store: Store, location: Location, stat: Stat, reading: Reading) -> Any:
+    """Return a block's rows as a table of plain columns."""
+    path, unit, columns = location.path, location.unit, reading.columns
+    place = (path, stat, unit, columns)
+    if location.large:
+        name = unit_name(path, stat, unit, columns)
+
+        def write(file: Any) -> None:
+            with _errors(path):
+                source = _open(store, path, stat.size, columns, reading)
+                write_rows(file, _batches(_checked(source, unit, path), unit, columns), columns)
+
+        with _errors(path):
+            return read_rows(spilled(name, write, reading, shard=path), location.offset, location.size)
+    group = decoded().get(place)
+    if group is None:
+        with _errors(path):
+            source = _checked(_open(store, path, stat.size, columns, reading), unit, path)
+            group = plain_table(
+                source.read_row_group(unit, columns=None if columns is None else list(columns), use_threads=False)
+            )
+            if columns is not None:
+                group = group.select(list(columns))
+        decoded().put(place, group, group.nbytes)
+    if location.offset + location.size > group.num_rows:
+        raise changed(path)
+    return group.slice(location.offset, location.size)
+
+
+def _open(store: Store, path: str, size: int, columns: tuple[str, ...] | None, reading: Reading | None = None) -> Any:
+    """Return a pq.ParquetFile over the store; DataError, listing what is there, where it lacks a column."""
+    place = (path, store.stat(path), "footer")
+    metadata = decoded().get(place)
+    file = pq.ParquetFile(
+        pa.PythonFile(StoreFile(store, path, size), mode="r"),
+        metadata=metadata,
+        buffer_size=BUFFER_BYTES,
+        pre_buffer=False,
+    )
+    if metadata is None:
+        decoded().put(place, file.metadata, file.metadata.serialized_size)
+    there = file.schema_arrow.names
+    for column in columns or ():
+        if column not in there:
+            raise DataError(
+                f"{path}: no column {column!r} (has: {', '.join(map(repr, there))}); "
+                f"set sources.{reading.source if reading else '<name>'}.stage.field"
+            )
+    return file
+
+
+def _checked(file: Any, unit: int, path: str) -> Any:
+    if unit >= file.num_row_groups:
+        raise changed(path)
+    return file
+
+
+def _batches(file: Any, unit: int, columns: tuple[str, ...] | None) -> Iterator[Any]:
+    """Yield a row group's record batches, each of about a megabyte."""
+    group = file.metadata.row_group(unit)
+    rows = max(1, min(4096, group.num_rows * (1 << 20) // max(1, group.total_byte_size)))
+    for batch in file.iter_batches(
+        batch_size=rows, row_groups=[unit], columns=None if columns is None else list(columns), use_threads=False
+    ):
+        yield pa.Table.from_batches([batch])
+
+
+def _samples(rows: Any, path: str, numbers: Sequence[int]) -> list[Sample]:
+    shard = PurePath(path).name
+    names = rows.column_names
+    columns = [column_values(rows.column(i)) for i in range(len(names))]
+    if not columns:
+        return [Sample(f"{shard}:{number}", {}) for number in numbers]
+    return [
+        Sample(f"{shard}:{number}", dict(zip(names, values, strict=True)))
+        for number, values in zip(numbers, zip(*columns, strict=True), strict=True)
+    ]
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Turn what Arrow says about a damaged file into a DataError that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the operating system's, about the spill, not Arrow's about the data
+        why = " ".join(str(error).split())
+        raise DataError(
+            f"{path}: damaged Parquet ({why}); fetch the shard again, or leave it out of the source"
+        ) from error
