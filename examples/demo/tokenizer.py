@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import zstandard
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-VOCABULARY = 16_384
+VOCABULARY = 8_192
 EOS = "<|endoftext|>"
 SAMPLE_BYTES = 3_000_000
 
