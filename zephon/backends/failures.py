@@ -15,13 +15,13 @@ def failed_order(error: BaseException, order: Order) -> ZephonError:
     """Return what `take` raises for an order whose `prepare` raised: a ZephonError as it is, others with the place.
 
     What the system caused (I/O, memory) becomes a StoreError, everything else a DataError. The
-    traceback is kept as a note, for whoever wrote the stage.
+    original is its cause, for whoever wrote the stage.
     """
     if isinstance(error, ZephonError):
         return error
     kind = StoreError if isinstance(error, OSError | MemoryError) else DataError
     place = f"source {order.source}, block {order.block} of {order.location.path}"
-    return with_note(kind(f"{place}: {named(error)}"), error)
+    return caused(kind(f"{place}: {named(error)}"), error)
 
 
 def failed_build(error: BaseException) -> ZephonError:
@@ -29,7 +29,7 @@ def failed_build(error: BaseException) -> ZephonError:
     if isinstance(error, ZephonError):
         return error
     kind = StoreError if isinstance(error, OSError | MemoryError) else ConfigError
-    return with_note(kind(f"a worker can't build its stages: {named(error)}"), error)
+    return caused(kind(f"a worker can't build its stages: {named(error)}"), error)
 
 
 def named(error: BaseException) -> str:
@@ -43,16 +43,22 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def with_note(made: ZephonError, error: BaseException) -> ZephonError:
-    """Add an exception's traceback to an error: shown below a traceback, never part of its one line."""
-    made.add_note(printable("".join(traceback.format_exception(error))).rstrip())
+def caused(made: ZephonError, error: BaseException) -> ZephonError:
+    """Set an error's cause, as `raise made from error` does, where it is raised only later."""
+    made.__cause__ = error
     return made
 
 
 def dismantle(error: ZephonError) -> tuple[str, str, tuple[str, ...]]:
-    """Return kind, text and notes of an error, to be sent; a user's own subclass goes as the kind it is of."""
+    """Return kind, text and notes of an error, to be sent; a user's own subclass goes as the kind it is of.
+
+    The traceback of its cause goes as a note: shown below a traceback, never part of the one line.
+    """
     kind = next((name for name, known in KINDS.items() if isinstance(error, known)), "DataError")
-    return kind, printable(str(error)), tuple(printable(note) for note in getattr(error, "__notes__", ()))
+    notes = list(getattr(error, "__notes__", ()))
+    if error.__cause__ is not None:
+        notes.append("".join(traceback.format_exception(error.__cause__)).rstrip())
+    return kind, printable(str(error)), tuple(map(printable, notes))
 
 
 def assemble(kind: str, text: str, notes: tuple[str, ...]) -> ZephonError:

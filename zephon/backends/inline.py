@@ -39,13 +39,13 @@ class InlineBackend:
             except ZephonError:
                 raise
             except Exception as error:
-                raise failed_build(error) from None
+                raise failed_build(error) from error
         try:
             return self._prepare(order)
         except ZephonError:
             raise
         except Exception as error:
-            raise failed_order(error, order) from None
+            raise failed_order(error, order) from error
 
     def drop(self, ticket: int) -> None:
         """Give a ticket up; it is never run."""
