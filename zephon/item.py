@@ -10,15 +10,18 @@ import msgspec
 class Payload:
     """What a document's reference stands for while it is in memory; the planner never looks inside.
 
-    `tokens` is uint32 [length] and `mask` uint8 [length] or None; `tokens` is None where the document
-    has to be read again before its row is made.
+    `tokens` is int32 [length] and `mask` uint8 [length] or None; `tokens` is None where the document has to
+    be read (again) before its row is made, and `ordered` is true once that is under way. `counted` are the
+    bytes that stand in the account of waiting documents.
     """
 
-    __slots__ = ("mask", "tokens")
+    __slots__ = ("counted", "mask", "ordered", "tokens")
 
-    def __init__(self, tokens: Any = None, mask: Any = None) -> None:
+    def __init__(self, tokens: Any = None, mask: Any = None, counted: int = 0) -> None:
         self.tokens = tokens
         self.mask = mask
+        self.counted = counted
+        self.ordered = False
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):

@@ -121,9 +121,9 @@ class Cursor:
     def _exists(self, k: int) -> bool:
         return self._end is None or self._lane + self._lanes * k < self._end
 
-    def _open_block(self, k: int, taken: int, block_hash: int) -> OpenBlock:
+    def _open_block(self, k: int, taken: int, block_hash: int, *, ahead: bool = False) -> OpenBlock:
         q = self._lane + self._lanes * k
-        reader = self._feed.open(self.name, q, taken, block_hash)
+        reader = self._feed.open(self.name, q, taken, block_hash, ahead=ahead)
         return OpenBlock(k, taken, reader.samples, reader)
 
     def _replace(self, index: int) -> None:
@@ -142,4 +142,4 @@ class Cursor:
             k = self.next_k + len(self._ahead)
             if not self._exists(k):
                 return
-            self._ahead.append(self._open_block(k, 0, 0))
+            self._ahead.append(self._open_block(k, 0, 0, ahead=True))

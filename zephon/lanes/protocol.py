@@ -36,10 +36,11 @@ class BlockReader(Protocol):
 class Feed(Protocol):
     """Opens blocks for a lane: real ones, or a record of them."""
 
-    def open(self, source: str, q: int, taken: int, block_hash: int) -> BlockReader:
+    def open(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> BlockReader:
         """Return a reader of the block at global ordinal `q`, `taken` samples in.
 
-        `block_hash` is the hash that the block's bytes had when a state was made; 0: unknown.
+        `block_hash` is the hash that the block's bytes had when a state was made; 0: unknown. `ahead`: the
+        block isn't needed yet.
         """
         ...
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from zephon.config import OperatorConfig, Pack
 from zephon.hashing import key
@@ -21,7 +23,7 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     num_blocks: int
-    block_samples: Sequence[int]
+    block_samples: Sequence[int] | NDArray[np.int64]
     mean_tokens: int
     epochs: int | None
 

@@ -1,0 +1,38 @@
+"""How much to read at a time and ahead: numbers that follow from memory and workers, and never change the order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+MIN_SAMPLES = 4
+FIRST_SAMPLES = 8
+TOKEN_BYTES = 4
+
+
+class Appetite(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples a page by source, samples of a first page, and blocks opened ahead per lane and source."""
+
+    samples: dict[str, int]
+    first_samples: int
+    ahead: int
+
+    def page_samples(self, source: str) -> int:
+        """Return how many samples a page of a source holds at most."""
+        return self.samples[source]
+
+
+def appetite(
+    *, num_lanes: int, spread: int, workers: int, mean_tokens: Mapping[str, int], pages_bytes: int
+) -> Appetite:
+    """Return what to read for a rank with `num_lanes` lanes, so that open pages take about `pages_bytes`.
+
+    Few lanes read further ahead, since one lane's blocks are all that keeps workers busy; many lanes read
+    smaller pages, since each keeps `spread` blocks of each source open.
+    """
+    streams = num_lanes * len(mean_tokens)
+    ahead = max(1, -(-2 * workers // streams))
+    slot_bytes = pages_bytes // (streams * (spread + ahead))
+    samples = {name: max(MIN_SAMPLES, slot_bytes // (TOKEN_BYTES * mean)) for name, mean in mean_tokens.items()}
+    return Appetite(samples=samples, first_samples=FIRST_SAMPLES, ahead=ahead)

@@ -1,0 +1,194 @@
+"""The engine: a rank's rows, planned ahead in order, made into micro-batches with their states."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from zephon.collate.host import HostBatch
+from zephon.engine.assemble import Assembler, chain
+from zephon.engine.feed import PageFeed
+from zephon.errors import ZephonError
+from zephon.item import Item, Payload, Row
+from zephon.lanes.lane import Lane
+from zephon.lanes.mixer import Pulled
+from zephon.lanes.spec import LaneSpec
+from zephon.lanes.state import HeldState, LaneState
+from zephon.topology import Topology, first_row, lanes_of
+
+
+class Counts(NamedTuple):
+    """What a rank was given since the engine was made: by source, and in all."""
+
+    rows: int
+    tokens: int
+    documents: int
+    pulled: dict[str, int]
+    delivered: dict[str, int]
+
+
+class Produced(NamedTuple):
+    """A micro-batch, the position after it, the states of the lanes it changed, and the counts up to it."""
+
+    host: HostBatch
+    position: int
+    changes: dict[int, LaneState]
+    counts: Counts
+
+
+class _Planned(NamedTuple):
+    sequence: int
+    row: Row | None
+    state: LaneState | None
+    fetches: list[tuple[int, list[Item]]]
+    failure: ZephonError | None
+
+
+class Engine:
+    """Makes a rank's micro-batches of one pass, from `position` (in the pass) on.
+
+    Rows are planned one after another and up to `plan_ahead` before they are made, so that documents which
+    have to be read again are under way. A failure comes out at the micro-batch it belongs to, never earlier.
+    """
+
+    def __init__(
+        self,
+        spec: LaneSpec,
+        feed: PageFeed,
+        topology: Topology,
+        *,
+        micro_batch_size: int,
+        pad_id: int,
+        position: int,
+        length: int | None,
+        states: Mapping[int, LaneState],
+        plan_ahead: int,
+    ) -> None:
+        self._spec = spec
+        self._feed = feed
+        self._topology = topology
+        self._micro_batch_size = micro_batch_size
+        self._pad_id = pad_id
+        self._position = position
+        self._length = length
+        self._plan_ahead = plan_ahead
+        self._states = {lane: states.get(lane, LaneState()) for lane in lanes_of(topology, spec.lanes)}
+        self._digests = {lane: state.digest for lane, state in self._states.items()}
+        self._lanes: dict[int, Lane] = {}
+        self._planned: deque[_Planned] = deque()
+        self._pulled = Pulled()
+        self._rows = self._tokens = self._documents = 0
+        self._delivered: dict[str, int] = {}
+        # A rank's lanes hold the rows ≡ r (mod R), or, where several ranks share a lane, those of the lane.
+        self._step = min(topology.dp_size, spec.lanes)
+        self._next = first_row(position, topology.dp_rank % self._step, self._step)
+
+    def produce(self) -> Produced | None:
+        """Return the next micro-batch; None at the end of a finite stream's pass."""
+        if self._length is not None and self._position >= self._length:
+            return None
+        size, rank = self._topology.dp_size, self._topology.dp_rank
+        stop = self._position + size * self._micro_batch_size
+        assembler = Assembler(self._micro_batch_size, self._spec.capacity, self._pad_id)
+        scratch: Assembler | None = None
+        changes: dict[int, LaneState] = {}
+        while True:
+            while len(self._planned) < self._plan_ahead and not (self._planned and self._planned[-1].failure):
+                self._planned.append(self._plan())
+            planned = self._planned[0]
+            if planned.sequence >= stop:
+                break
+            if planned.failure is not None:
+                raise planned.failure
+            self._planned.popleft()
+            for ticket, items in planned.fetches:
+                self._feed.fill(ticket, items)
+            if planned.sequence % size == rank:
+                digest = assembler.add(planned.sequence, planned.row)
+                self._count(planned.row)
+            else:
+                # Another rank's row of a shared lane: its digest is part of the lane's.
+                scratch = Assembler(1, self._spec.capacity, self._pad_id)
+                digest = scratch.add(planned.sequence, planned.row)
+            self._finish(planned, digest, changes)
+        self._position = stop if self._length is None else min(stop, self._length)
+        counts = Counts(self._rows, self._tokens, self._documents, dict(self._pulled.tokens), dict(self._delivered))
+        return Produced(assembler.finish(), self._position, changes, counts)
+
+    def close(self) -> None:
+        """Drop all that is planned and ordered; the backend stays open."""
+        for planned in self._planned:
+            for ticket, _ in planned.fetches:
+                self._feed.backend.drop(ticket)
+        self._planned.clear()
+        for lane in self._lanes.values():
+            lane.close()
+        self._lanes.clear()
+
+    def _plan(self) -> _Planned:
+        sequence = self._next
+        self._next = sequence + self._step
+        if self._length is not None and sequence >= self._length:
+            return _Planned(sequence, None, None, [], None)
+        try:
+            lane = self._lane(sequence)
+            row = lane.next()
+            return _Planned(sequence, row, lane.state(), self._fetch(row), None)
+        except ZephonError as error:
+            return _Planned(sequence, None, None, [], error)
+
+    def _lane(self, sequence: int) -> Lane:
+        """Return the lane of a sequence; lanes that come next are opened too, so that their pages are ordered."""
+        number = sequence % self._spec.lanes
+        if number not in self._lanes:
+            for later in range(sequence, sequence + self._step * self._plan_ahead, self._step):
+                upcoming = later % self._spec.lanes
+                if upcoming not in self._lanes:
+                    state = _with_payloads(self._states[upcoming])
+                    self._lanes[upcoming] = Lane(self._spec, upcoming, self._feed, state=state, pulled=self._pulled)
+        return self._lanes[number]
+
+    def _fetch(self, row: Row | None) -> list[tuple[int, list[Item]]]:
+        """Order the documents of a row that aren't in memory, by block."""
+        if row is None:
+            return []
+        blocks: dict[tuple[str, int], list[Item]] = {}
+        for span in row.spans:
+            payload = span.item.payload
+            if payload is not None and payload.tokens is None and not payload.ordered:
+                payload.ordered = True
+                blocks.setdefault((span.item.source, span.item.q), []).append(span.item)
+        return [
+            (self._feed.order_again(source, q, list(dict.fromkeys(item.sample for item in items))), items)
+            for (source, q), items in blocks.items()
+        ]
+
+    def _finish(self, planned: _Planned, digest: bytes | None, changes: dict[int, LaneState]) -> None:
+        if planned.state is None:
+            return
+        number = planned.sequence % self._spec.lanes
+        if digest is not None:
+            self._digests[number] = chain(self._digests[number], digest)
+        changes[number] = replace(planned.state, digest=self._digests[number])
+        for span in planned.row.spans if planned.row is not None else ():
+            if span.stop == span.item.length and span.item.payload is not None and span.item.payload.counted:
+                self._feed.release(span.item.payload)
+
+    def _count(self, row: Row | None) -> None:
+        self._rows += 1
+        delivered = self._delivered
+        for item, start, stop, _ in row.spans if row is not None else ():
+            self._tokens += stop - start
+            self._documents += start == 0
+            delivered[item.source] = delivered.get(item.source, 0) + stop - start
+
+
+def _with_payloads(state: LaneState) -> LaneState:
+    """Give restored items an empty payload each, to be filled when their row is due."""
+    operators = tuple(
+        HeldState(part.state, tuple(replace(item, payload=Payload()) for item in part.held)) for part in state.operators
+    )
+    return replace(state, operators=operators)

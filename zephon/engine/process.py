@@ -1,0 +1,157 @@
+"""`engine: process`: planner and assembly in a process of their own, beside the trainer's."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from zephon.backends.failures import assemble, dismantle
+from zephon.backends.launch import Child, launch
+from zephon.backends.transport import Receiver, Sender
+from zephon.collate.host import HostBatch
+from zephon.engine.engine import Counts
+from zephon.engine.session import Delivery, ThreadSession
+from zephon.engine.setup import Setup, decode_setup, encode_setup, open_indices
+from zephon.errors import StoreError, ZephonError
+
+SLOTS = 3
+MIN_SLOT_BYTES = 1 << 20
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """What the trainer asks for: the next micro-batch, or the lanes at a position."""
+
+    lanes_at: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What comes back, in the order of the requests: a batch's header, an end, lanes or an error."""
+
+    kind: str
+    sequences: tuple[int, ...] = ()
+    consumed: int = 0
+    counts: tuple[int, int, int, dict[str, int], dict[str, int]] = (0, 0, 0, {}, {})
+    masked: bool = False
+    lanes: dict[int, bytes] = {}
+    error: tuple[str, str, tuple[str, ...]] = ("", "", ())
+
+
+class ProcessSession:
+    """A session whose engine runs in a child process; its batches come through shared memory."""
+
+    def __init__(self, setup: Setup) -> None:
+        config = setup.config
+        bytes_a_batch = 4 * config.micro_batch_size * (config.sequence_length + 1) * 2
+        self._child: Child = launch(
+            "zephon.engine.process:serve",
+            encode_setup(setup),
+            slots=SLOTS,
+            slot_bytes=max(MIN_SLOT_BYTES, bytes_a_batch),
+        )
+        # Batches asked for and not yet come; and those that came while something else was waited for.
+        self._asked = 0
+        self._came: deque[tuple[Answer, list[Any]]] = deque()
+        self._credit = max(1, config.backend.prefetch)
+        self._closed = False
+
+    def next(self) -> Delivery | None:
+        """Return the next micro-batch; None at a pass's end."""
+        while self._asked + len(self._came) < self._credit:
+            self._ask(Request())
+            self._asked += 1
+        answer, arrays = self._came.popleft() if self._came else self._receive_batch()
+        if answer.kind == "error":
+            self._came.appendleft((answer, arrays))
+            raise assemble(*answer.error)
+        if answer.kind == "end":
+            return None
+        tokens, pieces, *masks = arrays
+        host = HostBatch(
+            tokens=tokens, pieces=pieces, mask=masks[0] if answer.masked else None, sequences=answer.sequences
+        )
+        return Delivery(host, answer.consumed, Counts(*answer.counts))
+
+    def lanes_at(self, consumed: int) -> dict[int, bytes]:
+        """Return the rank's encoded lanes at a position still held."""
+        self._ask(Request(consumed))
+        while True:
+            answer, arrays = self._receive()
+            if answer.kind == "lanes":
+                return answer.lanes
+            if answer.kind == "no lanes":
+                raise assemble(*answer.error)
+            self._asked -= 1
+            self._came.append((answer, arrays))
+
+    def close(self) -> None:
+        """End the child."""
+        self._closed = True
+        self._child.close(grace_s=5.0)
+
+    def _receive_batch(self) -> tuple[Answer, list[Any]]:
+        answer = self._receive()
+        self._asked -= 1
+        return answer
+
+    def _ask(self, request: Request) -> None:
+        try:
+            self._child.sender.send(msgspec.msgpack.encode(request))
+        except EOFError as error:
+            raise self._gone() from error
+
+    def _receive(self) -> tuple[Answer, list[Any]]:
+        try:
+            header, arrays = self._child.receiver.receive()
+        except EOFError as error:
+            raise self._gone() from error
+        return msgspec.msgpack.decode(header, type=Answer), arrays
+
+    def _gone(self) -> StoreError:
+        if self._closed:
+            return StoreError("the loader is closed; make a new one")
+        self._child.wait(1.0)
+        return StoreError(f"the engine process ended ({self._child.fate()}); load the last state into a new loader")
+
+
+def serve(argument: bytes, inbox: Receiver, outbox: Sender) -> None:
+    """Answer requests until the trainer hangs up: the child's whole life."""
+    try:
+        setup = decode_setup(argument)
+        # Requests run ahead of what the trainer was given, so that much more must be remembered.
+        keep = setup.config.snapshots + max(1, setup.config.backend.prefetch)
+        config = msgspec.structs.replace(setup.config, snapshots=keep)
+        session = ThreadSession(msgspec.structs.replace(setup, config=config), open_indices(config))
+    except ZephonError as error:
+        failed = msgspec.msgpack.encode(Answer("error", error=dismantle(error)))
+        while True:
+            inbox.receive()
+            outbox.send(failed)
+    try:
+        while True:
+            request = msgspec.msgpack.decode(inbox.receive()[0], type=Request)
+            answer, arrays = _answer(session, request)
+            outbox.send(msgspec.msgpack.encode(answer), arrays)
+    finally:
+        session.close()
+
+
+def _answer(session: ThreadSession, request: Request) -> tuple[Answer, list[Any]]:
+    if request.lanes_at is not None:
+        try:
+            return Answer("lanes", lanes=session.lanes_at(request.lanes_at)), []
+        except ZephonError as error:
+            return Answer("no lanes", error=dismantle(error)), []
+    try:
+        delivery = session.next()
+    except ZephonError as error:
+        return Answer("error", error=dismantle(error)), []
+    if delivery is None:
+        return Answer("end"), []
+    host = delivery.host
+    arrays = [host.tokens, host.pieces] if host.mask is None else [host.tokens, host.pieces, host.mask]
+    masked = host.mask is not None
+    counts = delivery.counts
+    numbers = (counts.rows, counts.tokens, counts.documents, counts.pulled, counts.delivered)
+    return Answer("batch", host.sequences, delivery.consumed, numbers, masked), arrays

@@ -1,0 +1,73 @@
+"""A thread that makes micro-batches ahead of the one who takes them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from zephon.engine.engine import Engine, Produced
+from zephon.errors import StoreError
+
+CLOSE_S = 30.0
+
+
+class Producer:
+    """Runs an engine up to `prefetch` micro-batches ahead; with 0 it runs when asked, without a thread.
+
+    Failures come out where the micro-batch would have.
+    """
+
+    def __init__(self, engine: Engine, *, prefetch: int) -> None:
+        self._engine = engine
+        self._prefetch = prefetch
+        self._changed = threading.Condition()
+        self._made: deque[Produced | BaseException | None] = deque()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        if prefetch:
+            self._thread = threading.Thread(target=self._run, name="zephon-engine", daemon=True)
+            self._thread.start()
+
+    def take(self) -> Produced | None:
+        """Return the next micro-batch, waiting for it; None at the end of the pass."""
+        if self._thread is None:
+            return self._engine.produce()
+        with self._changed:
+            while not self._made and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise StoreError("the loader was closed while a batch was asked for; make a new loader")
+            made = self._made[0]
+            if isinstance(made, BaseException):
+                raise made
+            if made is not None:
+                self._made.popleft()
+                self._changed.notify_all()
+            return made
+
+    def close(self) -> None:
+        """Stop the thread and drop what it made; waits for the page that it is waiting for."""
+        with self._changed:
+            self._closed = True
+            self._made.clear()
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_S)
+        self._engine.close()
+
+    def _run(self) -> None:
+        made: Produced | BaseException | None
+        while True:
+            try:
+                made = self._engine.produce()
+            except BaseException as error:  # noqa: BLE001 - raised by take, in the thread that asked
+                made = error
+            with self._changed:
+                while len(self._made) >= self._prefetch and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                self._made.append(made)
+                self._changed.notify_all()
+            if made is None or isinstance(made, BaseException):
+                return

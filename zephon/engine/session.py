@@ -1,0 +1,104 @@
+"""A session: micro-batches from a position on, pass after pass, and the state at each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from zephon.backends.protocol import Backend
+from zephon.collate.host import HostBatch
+from zephon.engine.engine import Counts
+from zephon.engine.history import History
+from zephon.engine.producer import Producer
+from zephon.engine.setup import Setup, make_engine, open_backend
+from zephon.formats.index import SourceIndex
+from zephon.lanes.state import LaneState
+from zephon.state.lane_codec import decode_lane, encode_lane
+from zephon.topology import lanes_of
+
+
+class Delivery(NamedTuple):
+    """A micro-batch, the number of sequences consumed after it (over all passes), and the rank's counts."""
+
+    host: HostBatch
+    consumed: int
+    counts: Counts
+
+
+class Session(Protocol):
+    """Gives a rank's micro-batches; one thread takes them, any may close."""
+
+    def next(self) -> Delivery | None:
+        """Return the next micro-batch; None at a pass's end, after which the next pass begins."""
+        ...
+
+    def lanes_at(self, consumed: int) -> dict[int, bytes]:
+        """Return the rank's encoded lanes at a position still held. Raises StateError where it isn't."""
+        ...
+
+    def close(self) -> None:
+        """Leave no thread, process or shared memory; may be called again."""
+        ...
+
+
+class ThreadSession:
+    """Planner and assembly in a thread beside the trainer (or in its own, with prefetch 0)."""
+
+    def __init__(self, setup: Setup, indices: Mapping[str, SourceIndex]) -> None:
+        self._setup = setup
+        self._indices = indices
+        self._backend: Backend = open_backend(setup.config)
+        self._producer: Producer | None = None
+        self._pass_start, self._lanes = starting_states(setup)
+        self._history = History(setup.consumed, self._lanes, setup.config.snapshots)
+        self._consumed = setup.consumed
+
+    def next(self) -> Delivery | None:
+        """Return the next micro-batch; None at a pass's end."""
+        if self._producer is None:
+            engine = make_engine(
+                self._setup,
+                self._indices,
+                self._backend,
+                position=self._consumed - self._pass_start,
+                states=self._lanes,
+            )
+            self._producer = Producer(engine, prefetch=self._setup.config.backend.prefetch)
+        produced = self._producer.take()
+        if produced is None:
+            self._producer.close()
+            self._producer = None
+            self._lanes = next_pass(self._setup, self._history.at(self._consumed), self._consumed)
+            self._pass_start = self._consumed
+            return None
+        self._consumed = self._pass_start + produced.position
+        self._history.add(self._consumed, produced.changes, self._consumed)
+        return Delivery(produced.host, self._consumed, produced.counts)
+
+    def lanes_at(self, consumed: int) -> dict[int, bytes]:
+        """Return the rank's encoded lanes at a position still held."""
+        return {lane: encode_lane(state) for lane, state in self._history.at(consumed).items()}
+
+    def close(self) -> None:
+        """Close producer and backend."""
+        # The backend first: it wakes a producer that waits for a page.
+        self._backend.close()
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None
+
+
+def starting_states(setup: Setup) -> tuple[int, dict[int, LaneState]]:
+    """Return the position at which the current pass began, and the lanes' states at `consumed`."""
+    lanes = {lane: LaneState() for lane in lanes_of(setup.topology, setup.num_lanes)}
+    lanes.update({lane: decode_lane(data, place=f"lane {lane}") for lane, data in setup.lanes.items() if lane in lanes})
+    if setup.length is None:
+        return 0, lanes
+    into = setup.consumed % setup.length
+    return setup.consumed - into, lanes if into else next_pass(setup, lanes, setup.consumed)
+
+
+def next_pass(setup: Setup, lanes: Mapping[int, LaneState], consumed: int) -> dict[int, LaneState]:
+    """Return the lanes at the beginning of the pass that starts at `consumed`: only digests go on."""
+    number = 0 if setup.config.restart or not setup.length else consumed // setup.length
+    return {lane: LaneState(pass_number=number, digest=state.digest) for lane, state in lanes.items()}

@@ -1,0 +1,85 @@
+"""What a loader was given, in numbers that a person or a logger reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zephon.collate.host import HostBatch
+from zephon.engine.engine import Counts
+from zephon.lanes.spec import ENDLESS_PASS
+from zephon.state.lane_codec import decode_lane
+
+
+class Totals:
+    """Sums over a loader's sessions; each session counts from its own start."""
+
+    def __init__(self) -> None:
+        self.rows = self.tokens = self.documents = self.capacity = 0
+        self.pulled: dict[str, int] = {}
+        self.delivered: dict[str, int] = {}
+        self.wait_s = 0.0
+        self._last = Counts(0, 0, 0, {}, {})
+
+    def restart(self) -> None:
+        """Begin a session's counts."""
+        self._last = Counts(0, 0, 0, {}, {})
+
+    def waited(self, seconds: float) -> None:
+        """Add time spent waiting for a micro-batch."""
+        self.wait_s += seconds
+
+    def add(self, counts: Counts, host: HostBatch) -> None:
+        """Add a micro-batch, given its session's counts after it."""
+        last, self._last = self._last, counts
+        if counts.rows < last.rows:
+            # A pass's engine counts from zero.
+            last = Counts(0, 0, 0, {}, {})
+        self.rows += counts.rows - last.rows
+        self.tokens += counts.tokens - last.tokens
+        self.documents += counts.documents - last.documents
+        self.capacity += host.tokens.size
+        for total, now, before in (
+            (self.pulled, counts.pulled, last.pulled),
+            (self.delivered, counts.delivered, last.delivered),
+        ):
+            for name, value in now.items():
+                total[name] = total.get(name, 0) + value - before.get(name, 0)
+
+
+def report(totals: Totals, plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the totals and the sources' places at a state.
+
+    sequences, tokens, documents, capacity_tokens   rows given, real tokens and documents begun in them, and their room
+    packing_efficiency                              tokens / capacity_tokens
+    pulled, delivered                               tokens by source: taken by the lanes, and given in rows
+    epochs                                          by source [lowest, highest]: lanes drift, so a range
+    bad_samples                                     skipped ones by source, since the stream's beginning
+    consumed, wait_s                                position; seconds that `next` waited
+    """
+    names = sorted(plan["sources"])
+    epochs: dict[str, list[int]] = {name: [] for name in names}
+    bad = dict.fromkeys(names, 0)
+    for number, data in state["lanes"].items():
+        lane = decode_lane(data, place=f"lane {number}")
+        for source in lane.sources:
+            spec = plan["sources"][source.name]
+            base = lane.pass_number * (ENDLESS_PASS if spec["epochs"] is None else spec["epochs"]) * spec["blocks"]
+            ks = [k for k, _, _ in source.open] or [source.next_k]
+            for k in (min(ks), max(ks)):
+                epoch = (int(number) + plan["lanes"] * k + base) // spec["blocks"]
+                epochs[source.name].append(epoch % ENDLESS_PASS)
+            bad[source.name] += source.bad
+    return {
+        "sequences": totals.rows,
+        "tokens": totals.tokens,
+        "documents": totals.documents,
+        "capacity_tokens": totals.capacity,
+        "packing_efficiency": totals.tokens / totals.capacity if totals.capacity else 0.0,
+        "pulled": {name: totals.pulled.get(name, 0) for name in names},
+        "delivered": {name: totals.delivered.get(name, 0) for name in names},
+        "epochs": {name: [min(seen, default=0), max(seen, default=0)] for name, seen in epochs.items()},
+        "bad_samples": bad,
+        "consumed": state["consumed"],
+        "wait_s": totals.wait_s,
+    }
