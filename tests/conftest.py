@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from profiles import DEEP
 
 # The machine decides how long an example takes, never whether a law holds.
@@ -11,6 +11,7 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     derandomize=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 # The default run is the same every time; a deep one looks where none has looked.

@@ -60,7 +60,7 @@ def number_of_tokens(rule: str, length: int, rng: random.Random) -> int:
 
 
 def make_samples(shape: Shape, length: int) -> list[list[list[Doc]]]:
-    """Return shards of samples of documents; one document a source is sure, so that none is empty for ever."""
+    """Return shards of samples of documents; one document fits a row, so that no source is empty for ever."""
     rng = random.Random(shape.seed)
     shards = []
     for count in shape.shards:
@@ -74,7 +74,7 @@ def make_samples(shape: Shape, length: int) -> list[list[list[Doc]]]:
                 docs.append(Doc(tokens=tokens, mask=mask, group=rng.randrange(shape.groups)))
             samples.append(docs)
         shards.append(samples)
-    if not any(docs for samples in shards for docs in samples):
+    if not any(len(doc.tokens) <= length + 1 for samples in shards for docs in samples for doc in docs):
         shards[0][0].append(Doc(tokens=(7,), mask=(1,) if shape.masked else None))
     return shards
 

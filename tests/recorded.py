@@ -40,7 +40,7 @@ class RecordedFeed:
     def __init__(self, plan: Plan, spec: LaneSpec, look: int) -> None:
         self._plan, self._spec, self._look = plan, spec, look
 
-    def open(self, source: str, q: int, taken: int, block_hash: int) -> RecordedBlock:
+    def open(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> RecordedBlock:
         place = next(s for s in self._spec.sources if s.name == source)
         _, block, samples = place.place(self._spec.seed, q)
         documents = self._plan.sources[source].blocks[block]
