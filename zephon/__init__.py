@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from zephon.errors import StateError as StateError
     from zephon.errors import StoreError as StoreError
     from zephon.errors import ZephonError as ZephonError
-    from zephon.load_config import load_config as load_config
+    from zephon.read_config import load_config as load_config
     from zephon.loader import Loader as Loader
     from zephon.random import SampleRandom as SampleRandom
     from zephon.stages.document import Document as Document
@@ -36,7 +36,7 @@ _HOMES = {
     "Topology": "zephon.topology",
     "ZephonError": "zephon.errors",
     "count_sequences": "zephon.count",
-    "load_config": "zephon.load_config",
+    "load_config": "zephon.read_config",
     "merge_states": "zephon.state.whole",
     "stream_digest": "zephon.state.whole",
 }

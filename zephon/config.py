@@ -1,4 +1,4 @@
-"""The configuration: frozen structs, unknown fields forbidden. Reading and checks are in load_config.py."""
+"""The configuration: frozen structs, unknown fields forbidden. Reading and checks are in read_config.py."""
 
 from __future__ import annotations
 

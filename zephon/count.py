@@ -20,7 +20,7 @@ from zephon.errors import DataError
 from zephon.formats.folders import cache_folder
 from zephon.formats.index import SourceIndex
 from zephon.lanes.lane import Lane
-from zephon.load_config import ConfigLike, load_config
+from zephon.read_config import ConfigLike, load_config
 from zephon.page import Order
 from zephon.plan import lane_spec, lanes_for, make_plan
 from zephon.progress import track

@@ -18,7 +18,7 @@ from zephon.engine.session import Delivery, Session, ThreadSession
 from zephon.engine.setup import Setup, open_indices
 from zephon.errors import StateError, StoreError
 from zephon.formats.index import SourceIndex
-from zephon.load_config import ConfigLike, load_config
+from zephon.read_config import ConfigLike, load_config
 from zephon.plan import lanes_for, make_plan
 from zephon.report import Totals, report
 from zephon.state.check import check_plan

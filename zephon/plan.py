@@ -9,7 +9,7 @@ from zephon.config import Config
 from zephon.errors import ConfigError
 from zephon.formats.index import SourceIndex
 from zephon.lanes.spec import EntrySpec, LaneSpec, SourceSpec
-from zephon.load_config import epochs_of, mixtures
+from zephon.read_config import epochs_of, mixtures
 from zephon.stages import stage_config, stage_metadata, stage_plan
 from zephon.tokenizer import tokenizer_plan
 
