@@ -207,10 +207,14 @@ def assistant_parts(template: ChatTemplate, messages: list[dict[str, Any]], vari
 
 
 def _end_of_turn(text: str, start: int, content: Any) -> int:
-    stripped = text[start:].rstrip()
-    # Without an end-of-turn token, white space is what ends the turn, and is learned.
-    bare = isinstance(content, str) and stripped.endswith(content.rstrip())
-    return len(text) if bare else start + len(stripped)
+    turn = text[start:]
+    if isinstance(content, str):
+        words = content.strip()
+        found = turn.find(words)
+        if found >= 0 and not turn[found + len(words) :].strip():
+            # Without an end-of-turn token, white space is what ends the turn, and is learned.
+            return len(text)
+    return start + len(turn.rstrip())
 
 
 def _write(

@@ -54,7 +54,12 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
     def prepare(order: Order) -> Page:
         work = works[order.source]
         samples, block_hash = read_samples(
-            order.location, order.samples, columns=work.columns, spill=spec.spill, index_dir=spec.index_dir
+            order.location,
+            order.samples,
+            columns=work.columns,
+            spill=spec.spill,
+            index_dir=spec.index_dir,
+            source=order.source,
         )
 
         def random(number: int) -> SampleRandom:
