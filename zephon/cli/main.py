@@ -1,0 +1,38 @@
+"""The command line: `zephon index | pack | run | verify | state`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+
+from zephon.cli import index, pack, run, state, verify
+from zephon.errors import ZephonError
+
+EXIT_ERROR = 2
+
+app = typer.Typer(
+    name="zephon",
+    help="Streams, tokenizes, mixes and packs training data in an order that no topology, backend or restart changes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("index")(index.command)
+app.command("pack")(pack.command)
+app.command("run")(run.command)
+app.command("verify")(verify.command)
+app.add_typer(state.app, name="state")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit: 0 done, 1 a difference was found, 2 an error, 130 interrupted."""
+    try:
+        sys.exit(app(arguments))
+    except ZephonError as error:
+        sys.stderr.write(f"zephon: {error}\n")
+        sys.exit(EXIT_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(130)
