@@ -56,7 +56,7 @@ def stage_of(form: str, *, flat: bool, masked: bool) -> dict[str, Any]:
 
 def oracle_source(name: str, source: Source, shards: Sequence[Samples], paths: Sequence[str]) -> Corpus:
     """Return a source as the oracle sees it: its blocks as the index cuts them, and the index's mean."""
-    index = build_index(name, source)
+    index = build_index(name, source, index_dir=None)
     blocks = []
     for number in range(index.num_blocks):
         location = index.location(number)

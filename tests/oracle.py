@@ -87,7 +87,8 @@ def make_row(plan: Plan, n: int, pieces: list[Piece] | None) -> Row:
         int(covered[i] and covered[i - 1] and own[i] == 1 and not (plan.mask_boundary and first[i]))
         for i in range(1, size)
     ]
-    starts = [piece.offset for piece in pieces or []] + [ends]
+    # Padding starts at a multiple of `align`: context parallelism divides every segment.
+    starts = [piece.offset for piece in pieces or []] + [-(-ends // plan.align) * plan.align]
     cu = [s for s in starts if s < plan.sequence_length] + [plan.sequence_length]
     data = struct.pack(f"<{size}i", *tokens)
     for piece in pieces or []:

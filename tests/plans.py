@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 from oracle_plan import Corpus, Doc, Plan
@@ -110,18 +110,24 @@ def homogeneous(draw: st.DrawFn, names: list[str]) -> str | dict[str, list[str]]
     return groups
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Case:
     """A plan and the shapes of its sources, from which the same data can be written to files."""
 
     plan: Plan
     shapes: dict[str, Shape]
 
+    def __repr__(self) -> str:
+        # The shapes say it all; tokens by the thousand would hide them.
+        epochs = {name: corpus.epochs for name, corpus in self.plan.sources.items()}
+        return f"Case({replace(self.plan, sources={})!r}, epochs={epochs!r}, shapes={self.shapes!r})"
+
 
 @st.composite
 def cases(draw: st.DrawFn, *, finite: bool | None = None, epochs: bool | None = None) -> Case:
     """Return a random case; `finite` streams have a length, `epochs` allows sources that end."""
-    names = sorted(draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)))
+    mixtures = draw(entries(draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))))
+    names = sorted({name for _, weights in mixtures for name in weights})
     align = draw(st.sampled_from([1, 1, 1, 2, 4]))
     length = align * draw(st.integers(1, 6)) * draw(st.sampled_from([1, 3]))
     shapes = {name: draw(SHAPES) for name in names}
@@ -140,7 +146,7 @@ def cases(draw: st.DrawFn, *, finite: bool | None = None, epochs: bool | None = 
         lanes=draw(st.sampled_from([1, 2, 3, 4, 6, 7, 12])),
         sequence_length=length,
         sources=sources,
-        entries=draw(entries(names)),
+        entries=mixtures,
         by=draw(st.sampled_from(["tokens", "tokens", "samples"])),
         kind=draw(st.sampled_from(PACKERS)),
         pool=draw(st.sampled_from([1, 2, 4, 9])),
