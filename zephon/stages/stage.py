@@ -98,4 +98,6 @@ def stage_plan(config: StageConfig, tokenizer: Tokenizer | None) -> dict[str, An
         if getattr(tokenizer, name, None) is None:
             instead = f", or {name}: false in the stage" if name != "path" else ""
             raise ConfigError(f"a stage of kind {kind} needs tokenizer.{name}, which isn't set; set it{instead}")
-    return plan
+    # As a state gives them back: lists for tuples, strings for dates.
+    result: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(plan))
+    return result
