@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,7 +32,9 @@ def pack_callable(function: Callable[[], Any], *, place: str) -> bytes:
         from multiprocessing.spawn import get_preparation_data
 
         data = get_preparation_data("zephon")
-        main = {name: data[name] for name in ("init_main_from_name", "init_main_from_path") if name in data}
+        # A program from standard input has a path, but no file there.
+        if "init_main_from_name" in data or Path(data.get("init_main_from_path", "")).is_file():
+            main = {name: data[name] for name in ("init_main_from_name", "init_main_from_path") if name in data}
     return msgspec.msgpack.encode(Cargo(pickled, main))
 
 

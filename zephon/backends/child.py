@@ -48,6 +48,8 @@ def main(encoded: str) -> None:
     except EOFError:
         # The parent closed us or is gone.
         pass
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - said here, because the interpreter's own end is skipped
         sys.excepthook(*sys.exc_info())
         status = 1

@@ -57,9 +57,8 @@ class ProcessesBackend:
             self._tickets += 1
             self._waiting[self._tickets] = Waiting(order)
             self._queue.append(self._tickets)
-            self._dispatch()
-            if self._queue:
-                self._pump(0.0)
+            # Before any order is given out: who has answered meanwhile has less to do.
+            self._pump(0.0)
             return self._tickets
 
     def take(self, ticket: int) -> Page:
@@ -193,5 +192,6 @@ class ProcessesBackend:
         del self._waiting[ticket]
 
 
-def _load(worker: Worker) -> int:
-    return len(worker.tickets)
+def _load(worker: Worker) -> tuple[int, int]:
+    # Among equals, not the one that is longest at an order: it may be at that for long.
+    return len(worker.tickets), -worker.tickets[0] if worker.tickets else 0

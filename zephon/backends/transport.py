@@ -89,6 +89,7 @@ class Sender:
         _hang_up(self._connection)
         with self._busy:
             self._connection.close()
+            self._ring = self._ring[:0].copy()
 
     def _slot(self) -> int:
         """Return where the next free slot begins, waiting until the receiver has emptied it."""
@@ -153,6 +154,7 @@ class Receiver:
         _hang_up(self._connection)
         with self._busy:
             self._connection.close()
+            self._ring = self._ring[:0].copy()
 
     def _give_back(self) -> None:
         try:

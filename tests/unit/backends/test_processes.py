@@ -39,7 +39,6 @@ def test_workers_are_other_processes_and_are_gone_after_close() -> None:
     backend.close()
     assert not workers_of(os.getpid())
     assert open_descriptors() == descriptors
-    del backend
     assert shared_maps() == 0
 
 
