@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
 
 from zephon.config import Source
 from zephon.errors import DataError
@@ -15,6 +11,7 @@ from zephon.formats.blocks import BlockTable, Limits, OnTruncated
 from zephon.formats.expand import expand
 from zephon.formats.index_cache import building, cache_files, keep_table, load_table
 from zephon.formats.names import format_of
+from zephon.formats.progress import bar
 from zephon.formats.protocol import Format
 from zephon.formats.source_index import SourceIndex
 from zephon.registry import FORMATS, resolve
@@ -48,7 +45,7 @@ def build_index(
     # Reading and decompressing release the interpreter lock; walking headers doesn't.
     pool = ThreadPoolExecutor(max(1, min(MAX_THREADS, os.cpu_count() or 1, len(shards))))
     try:
-        with _bar(f"indexing {name}", len(shards), shown=progress) as advance:
+        with bar(f"indexing {name}", len(shards), shown=progress) as advance:
             jobs = [
                 pool.submit(index_shard, shard, kind, limits, index_dir=index_dir, on_truncated=on_truncated)
                 for shard, kind in zip(shards, formats, strict=True)
@@ -91,17 +88,3 @@ def format_named(kind: str) -> Format:
 def _usable(table: BlockTable | None, on_truncated: OnTruncated) -> BlockTable | None:
     # A table that lacks the end of a truncated shard must not hide it from who asked to be told.
     return None if table is not None and table.dropped and on_truncated == "raise" else table
-
-
-@contextmanager
-def _bar(title: str, total: int, *, shown: bool) -> Iterator[Any]:
-    """Show a progress bar on a terminal's standard error; yield what advances it by one."""
-    if not (shown and sys.stderr.isatty()):
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda: bar.advance(task)

@@ -78,10 +78,13 @@ class JsonlFormat:
 
 
 def stream_lines(store: Store, path: str) -> Iterator[bytes]:
-    """Yield a shard's lines that aren't blank, without their ends."""
+    """Yield a shard's lines that aren't blank, without their ends, nor a byte order mark before the first."""
+    first = True
     for _, portions in whole_lines(pieces(store, path, compression_of(path))):
         for _, lines in portions:
-            yield from _split(lines)
+            for line in _split(lines):
+                yield line.removeprefix(_BOM) if first else line
+                first = False
 
 
 def _split(raw: bytes) -> list[bytes]:

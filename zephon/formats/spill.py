@@ -77,10 +77,10 @@ def check_spill(
     `columns` maps a source's name to the columns that its stage reads; all are counted without it. Bytes
     of Parquet are those its footer gives, which dictionaries can make less than what is written.
     """
-    needed = {index.name: index.large_total((columns or {}).get(index.name)) for index in indices}
-    total = sum(needed.values())
+    needed = [(index.name, index.large_total((columns or {}).get(index.name))) for index in indices]
+    total = sum(num_bytes for _, num_bytes in needed)
     if total > spill.max_bytes:
-        listed = ", ".join(f"{name} {num_bytes:,}" for name, num_bytes in sorted(needed.items()) if num_bytes)
+        listed = ", ".join(f"{name} {num_bytes:,}" for name, num_bytes in needed if num_bytes)
         raise ConfigError(
             f"spill.max_bytes={spill.max_bytes:,} is less than the {total:,} bytes that the sources' large "
             f"compressed units decode to ({listed}); rewrite them with `zephon pack`, or raise spill.max_bytes"

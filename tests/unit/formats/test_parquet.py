@@ -1,0 +1,207 @@
+"""Parquet: rows of one row group, whatever the encoding, in bounded memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from format_shards import hashes_of, index_of, samples_of, tables_of
+
+from zephon.config import Spill
+from zephon.errors import DataError
+from zephon.formats.read import read_samples
+
+
+def table(count: int) -> pa.Table:
+    return pa.table(
+        {
+            "text": [None if i % 17 == 5 else f"text {i} " + "ü" * (i % 40) for i in range(count)],
+            "raw": pa.array([bytes([i % 256]) * (i % 9) for i in range(count)], pa.binary()),
+            "tokens": pa.array(
+                [None if i % 13 == 3 else list(range(i % 7)) for i in range(count)], pa.list_(pa.uint32())
+            ),
+            "lang": pa.array([("de", "en")[i % 2] for i in range(count)]).dictionary_encode(),
+            "score": [i / 3 for i in range(count)],
+            "meta": [{"url": f"u{i}", "n": i} for i in range(count)],
+            "ok": [i % 3 == 0 for i in range(count)],
+        }
+    )
+
+
+def write(path: Path, data: pa.Table, **options: Any) -> Path:
+    pq.write_table(data, path, **options)
+    return path
+
+
+def plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def test_blocks_give_what_pyarrow_gives(tmp_path: Path) -> None:
+    data = table(1000)
+    path = write(tmp_path / "a.parquet", data, row_group_size=300, compression="zstd")
+    for options in ({"block_samples": 1}, {}, {"block_samples": 50, "block_bytes": 1024}):
+        index = index_of(path, cache=tmp_path, **options)
+        samples = samples_of(index, cache=tmp_path)
+        found = [{name: plain(value) for name, value in sample.fields.items()} for sample in samples]
+        assert found == data.to_pylist()
+        assert [sample.key for sample in samples] == [f"a.parquet:{i}" for i in range(1000)]
+        for first, rows, unit, count in tables_of(index):
+            assert rows == count
+            assert first + rows <= min(300, 1000 - 300 * unit)
+
+
+def test_types_of_values(tmp_path: Path) -> None:
+    index = index_of(write(tmp_path / "a.parquet", table(20)), cache=tmp_path)
+    fields = samples_of(index, columns=["tokens", "text", "raw"], cache=tmp_path)[6].fields
+    assert list(fields) == ["tokens", "text", "raw"]
+    assert fields["tokens"].dtype == np.uint32
+    assert isinstance(fields["text"], str)
+    assert isinstance(fields["raw"], bytes)
+
+
+def test_bytes_of_row_groups_are_apportioned_exactly(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", table(1000), row_group_size=301)
+    metadata = pq.read_metadata(path)
+    index = index_of(path, cache=tmp_path, block_samples=7)
+    assert index.num_bytes == sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+
+
+def test_a_missing_column_names_file_columns_and_field(tmp_path: Path) -> None:
+    index = index_of(write(tmp_path / "a.parquet", table(20)), cache=tmp_path)
+    with pytest.raises(
+        DataError, match=r"a\.parquet: no column 'content' \(has: 'text', .*\); set sources\.web\.stage\.field"
+    ):
+        read_samples(index.location(0), [0], columns=["content"], spill=Spill(), index_dir=None, source="web")
+
+
+def test_the_hash_is_of_values_not_of_their_layout(tmp_path: Path) -> None:
+    data = table(500)
+    layouts: list[dict[str, Any]] = [
+        {"compression": "zstd", "use_dictionary": True},
+        {"compression": "none", "use_dictionary": False, "data_page_size": 100},
+        {"compression": "snappy", "store_schema": False},
+    ]
+    found = set()
+    for number, options in enumerate(layouts):
+        path = write(tmp_path / f"{number}.parquet", data, row_group_size=250, **options)
+        for block_bytes in (1024, 1 << 20):
+            index = index_of(path, cache=tmp_path, block_samples=10, block_bytes=block_bytes)
+            if len(index.block_samples) == 50:
+                found.add(tuple(hashes_of(index, cache=tmp_path)))
+    assert len(found) == 1
+
+
+def test_the_hash_tells_values_nulls_and_bounds_apart(tmp_path: Path) -> None:
+    columns = [
+        pa.array(["ab", "c"]),
+        pa.array(["a", "bc"]),
+        pa.array(["ab", None]),
+        pa.array(["ab", ""]),
+        pa.array([1, 0]),
+        pa.array([1, None], pa.int64()),
+        pa.array([1.0, 0.0]),
+        pa.array([[1], [2]]),
+        pa.array([[1, 2], []], pa.list_(pa.int64())),
+        pa.array([[1, 2], None], pa.list_(pa.int64())),
+    ]
+    found = []
+    for number, column in enumerate(columns):
+        path = write(tmp_path / f"{number}.parquet", pa.table({"x": column}))
+        found += hashes_of(index_of(path, cache=tmp_path), cache=tmp_path)
+    assert len(set(found)) == len(columns)
+
+
+def test_a_large_row_group_goes_through_the_spill_once(tmp_path: Path) -> None:
+    data = table(3000)
+    path = write(tmp_path / "a.parquet", data, compression="zstd")
+    small = index_of(path, cache=tmp_path)
+    large = index_of(path, cache=tmp_path, block_bytes=1024)
+    assert large.location(0).large
+    assert not small.location(0).large
+    columns = ["text", "tokens", "lang"]
+    folder = tmp_path / "spill"
+    found = samples_of(large, columns=columns, cache=tmp_path)
+    (kept,) = folder.iterdir()
+    inode = kept.stat().st_ino
+    samples_of(large, columns=columns, cache=tmp_path)
+    assert [file.stat().st_ino for file in folder.iterdir()] == [inode]
+    expected = samples_of(small, columns=columns, cache=tmp_path)
+    assert [(sample.key, {name: plain(value) for name, value in sample.fields.items()}) for sample in found] == [
+        (sample.key, {name: plain(value) for name, value in sample.fields.items()}) for sample in expected
+    ]
+    assert 0 < large.large_total(["text"]) < large.large_total()
+
+
+@pytest.mark.parametrize("damage", ["cut", "footer", "nothing", "pages"])
+@pytest.mark.parametrize("large", [False, True])
+def test_damage_names_the_shard(tmp_path: Path, damage: str, large: bool) -> None:
+    path = write(tmp_path / "a.parquet", table(2000), compression="zstd")
+    raw = bytearray(path.read_bytes())
+    if damage == "cut":
+        raw = raw[: len(raw) // 2]
+    elif damage == "footer":
+        raw[-8:-4] = b"\xff" * 4
+    elif damage == "nothing":
+        raw = bytearray()
+    else:
+        raw[4:5000] = bytes(4996)
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"a\.parquet: damaged Parquet \("):
+        samples_of(index_of(path, cache=tmp_path, block_bytes=1024 if large else 1 << 20), cache=tmp_path)
+
+
+def test_fewer_rows_than_indexed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", table(600), row_group_size=200)
+    for block_bytes in (1024, 1 << 20):
+        write(path, table(600), row_group_size=200)
+        index = index_of(path, cache=tmp_path, block_bytes=block_bytes)
+        write(path, table(100))
+        with pytest.raises(DataError, match="changed since it was indexed"):
+            samples_of(index, cache=tmp_path)
+
+
+def test_empty_file_and_empty_row_groups(tmp_path: Path) -> None:
+    empty = write(tmp_path / "a.parquet", table(0))
+    other = tmp_path / "b.parquet"
+    with pq.ParquetWriter(other, table(5).schema) as writer:
+        writer.write_table(table(5).slice(5))
+        writer.write_table(table(5))
+    index = index_of(empty, other, cache=tmp_path)
+    assert index.num_samples == 5
+    assert len(samples_of(index, cache=tmp_path)) == 5
+
+
+MEMORY = """
+import resource, sys
+from zephon.config import Source, Spill
+from zephon.formats.index import build_index
+from zephon.formats.read import read_samples
+path, folder = sys.argv[1:]
+index = build_index("web", Source(path=path), index_dir=folder)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for block in (index.num_blocks - 1, 0, index.num_blocks // 2):
+    samples, _ = read_samples(index.location(block), [0], columns=["text"], spill=Spill(dir=folder), index_dir=folder)
+    assert len(samples[0].fields["text"]) == 50_000
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_one_big_row_group_in_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    text = np.random.RandomState(0).bytes(50_000).hex()[:50_000]
+    with pq.ParquetWriter(path, pa.schema({"text": pa.string()}), compression="zstd", use_dictionary=False) as writer:
+        # 120 MB of text in one row group.
+        writer.write_table(pa.table({"text": [text[i % 500 :] + text[: i % 500] for i in range(2400)]}))
+    assert pq.read_metadata(path).num_row_groups == 1
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(path), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 60, f"{done.stdout} MB for a row group of 120 MB"
