@@ -226,6 +226,11 @@ def test_a_command_line_that_fails_shows_no_traceback(config: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_help_needs_no_torch() -> None:
+    command = [sys.executable, "-c", "import sys, zephon.cli.main; sys.exit('torch' in sys.modules)"]
+    assert subprocess.run(command, check=False).returncode == 0
+
+
 def test_an_interrupt_ends_with_130_and_no_traceback(config: Path) -> None:
     ready = config.parent / "index"
     command = [*ZEPHON, "run", str(config), "--steps", "100000000"]

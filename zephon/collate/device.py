@@ -47,13 +47,13 @@ def collate(
     rows, width = host.tokens.shape
     length = width - 1
     place = layout(host.pieces, rows, length, mask_boundary=mask_boundary, align=align)
-    arrays: list[Array] = [place.unpredicted, place.resets, place.cu_seqlens, host.tokens]
+    arrays: list[Array] = [place.unpredicted, place.starts, place.gains, place.cu_seqlens, host.tokens]
     if host.mask is not None:
         arrays.append(host.mask)
     uploader = make_uploader(device) if uploader is None else uploader
     made: list[torch.Tensor] = []
     with uploader.building(made):
-        unpredicted, resets, cu_seqlens, tokens, *masks = uploader.upload(arrays)
+        unpredicted, starts, gains, cu_seqlens, tokens, *masks = uploader.upload(arrays)
         if masks:
             loss_mask = masks[0][:, 1:].to(torch.float32)
         else:
@@ -64,24 +64,23 @@ def collate(
                 "tokens": tokens[:, :-1].to(torch.int64),
                 "labels": tokens[:, 1:].to(torch.int64),
                 "loss_mask": loss_mask,
-                "position_ids": _positions(resets, rows, length, reset=reset_position_ids),
+                "position_ids": _positions(starts, gains, rows, length, reset=reset_position_ids),
                 "cu_seqlens": cu_seqlens,
                 "max_seqlen": place.max_seqlen,
             },
             sequences=host.sequences,
         )
         if attention_mask:
-            batch["attention_mask"] = _attention(resets[0], rows, length)
+            batch["attention_mask"] = _attention(starts, rows, length)
         made.extend(value for value in batch.values() if isinstance(value, torch.Tensor))
     return batch
 
 
-def _positions(resets: torch.Tensor, rows: int, length: int, *, reset: bool) -> torch.Tensor:
+def _positions(starts: torch.Tensor, gains: torch.Tensor, rows: int, length: int, *, reset: bool) -> torch.Tensor:
     """Return positions int64 [b, S]: a running count that falls back to 0 at each segment start."""
     if not reset:
-        return torch.arange(length, device=resets.device).repeat(rows, 1)
-    steps = torch.ones(rows * length, dtype=torch.int64, device=resets.device)
-    starts, gains = resets
+        return torch.arange(length, device=starts.device).repeat(rows, 1)
+    steps = torch.ones(rows * length, dtype=torch.int64, device=starts.device)
     return steps.index_copy_(0, starts, gains).cumsum_(0).view(rows, length)
 
 

@@ -9,6 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+# From so many tokens on, NumPy lists a padding's inputs quicker than Python.
+LONG_PADDING = 64
+
 
 class HostBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Rows as the engine assembled them.
@@ -29,13 +32,15 @@ class Layout(NamedTuple):
     """Where segments start and losses don't count in a micro-batch, flattened to b * S inputs.
 
     cu_seqlens  int32 [K + 1]: segment starts, then b * S
-    resets      int64 [2, K]: segment starts, and what a running position gains at each to be 0 there
+    starts      int64 [K]: the same without its end
+    gains       int64 [K]: what a running position gains at each start to be 0 there
     unpredicted int64 [Z]: inputs whose label doesn't count, each once, in no order
     max_seqlen  tokens of the longest segment
     """
 
     cu_seqlens: NDArray[np.int32]
-    resets: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    gains: NDArray[np.int64]
     unpredicted: NDArray[np.int64]
     max_seqlen: int
 
@@ -48,8 +53,7 @@ def layout(pieces: NDArray[np.int32], rows: int, length: int, *, mask_boundary: 
     """
     starts: list[int] = []
     unpredicted: list[int] = []
-    paddings: list[NDArray[np.int64]] = []
-    # Where the row's next piece is expected, and where its last one ended; both are 0 in a row without pieces.
+    # Where each row's last piece ended; 0 in a row without pieces.
     ends = [0] * rows
     for row, offset, tokens in pieces.tolist():
         base, end = row * length, ends[row]
@@ -61,19 +65,26 @@ def layout(pieces: NDArray[np.int32], rows: int, length: int, *, mask_boundary: 
         elif mask_boundary and offset:
             unpredicted.append(base + offset - 1)
         ends[row] = offset + tokens
+    paddings: list[NDArray[np.int64]] = []
     for row, end in enumerate(ends):
         base = row * length
         starts.append(base)
         padding = end + -end % align
         if padding < length:
             starts.append(base + padding)
-        if end <= length:
-            paddings.append(np.arange(base + max(end - 1, 0), base + length))
+        first, stop = base + max(end - 1, 0), base + length
+        if stop - first > LONG_PADDING:
+            paddings.append(np.arange(first, stop))
+        else:
+            unpredicted.extend(range(first, stop))
     starts = sorted(set(starts))
-    sizes = [stop - start for start, stop in pairwise([*starts, rows * length])]
+    total = rows * length
+    sizes = [stop - start for start, stop in pairwise([*starts, total])]
+    positions = np.array(unpredicted, np.int64)
     return Layout(
-        np.array([*starts, rows * length], np.int32),
-        np.array((starts, [0, *(1 - size for size in sizes[:-1])]), np.int64),
-        np.concatenate((np.array(unpredicted, np.int64), *paddings)),
+        np.array([*starts, total], np.int32),
+        np.array(starts, np.int64),
+        np.array([0, *[1 - size for size in sizes[:-1]]], np.int64),
+        np.concatenate((positions, *paddings)) if paddings else positions,
         max(sizes),
     )

@@ -34,6 +34,7 @@ def collated(host: HostBatch, *, device: torch.device = CPU, **options: bool | i
 @example((make_host([[]], 9), 1), True, True, True)
 @example((make_host([[8, 1], [9], []], 9), 1), True, True, True)
 @example((make_host([[3, 5]], 9, align=4), 4), False, True, True)
+@example((make_host([[90], [], [199, 1]], 200, mask_seed=1), 1), True, True, True)
 def test_batch_equals_the_token_by_token_reference(
     case: tuple[HostBatch, int], mask_boundary: bool, reset_position_ids: bool, align_padding: bool
 ) -> None:
