@@ -183,8 +183,8 @@ def read_messages(value: Any, config: ChatStage) -> list[dict[str, Any]]:
 def assistant_parts(template: ChatTemplate, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> list[Part]:
     """Return the text in parts, in order, each with whether the assistant wrote it.
 
-    Found by writing the messages up to each turn of the assistant, with the generation prompt, and up to
-    its end. Raises BadSampleError where these aren't beginnings of the whole.
+    A turn begins behind what the messages before it and the generation prompt write; how it ends is seen
+    where it is the last. Raises BadSampleError where the whole text can't be cut so.
     """
     whole = _write(template, messages, variables)
     parts: list[Part] = []
@@ -193,28 +193,39 @@ def assistant_parts(template: ChatTemplate, messages: list[dict[str, Any]], vari
         if message["role"] != ASSISTANT:
             continue
         prompt = _write(template, messages[:number], variables, prompt=True)
-        text = _write(template, messages[: number + 1], variables)
-        if not (whole.startswith(text) and text.startswith(prompt) and len(prompt) >= position):
+        last = _write(template, messages[: number + 1], variables)
+        start = len(prompt)
+        stop = -1
+        if whole.startswith(prompt) and last.startswith(prompt) and start >= position:
+            stop = _end_of_turn(whole, last, start, message.get("content"))
+        if stop < 0:
             raise BadSampleError(
                 f"the chat template writes message {number} otherwise where more messages follow it, so what to learn "
                 "can't be found; mark it in the template with {% generation %} … {% endgeneration %}"
             )
-        stop = _end_of_turn(text, len(prompt), message.get("content"))
-        parts += [(whole[position : len(prompt)], False), (whole[len(prompt) : stop], True)]
+        parts += [(whole[position:start], False), (whole[start:stop], True)]
         position = stop
     parts.append((whole[position:], False))
     return [part for part in parts if part[0]]
 
 
-def _end_of_turn(text: str, start: int, content: Any) -> int:
-    turn = text[start:]
-    if isinstance(content, str):
-        words = content.strip()
-        found = turn.find(words)
-        if found >= 0 and not turn[found + len(words) :].strip():
-            # Without an end-of-turn token, white space is what ends the turn, and is learned.
-            return len(text)
-    return start + len(turn.rstrip())
+def _end_of_turn(whole: str, last: str, start: int, content: Any) -> int:
+    # Returns where in `whole` the turn from `start` on ends, having seen it as the `last`; -1: nowhere.
+    words = content.strip() if isinstance(content, str) else ""
+    found = last.find(words, start)
+    if found < 0:
+        return -1
+    end = last[found + len(words) :].rstrip()
+    if not end:
+        # Without an end-of-turn token, white space is what ends the turn, and is learned.
+        return len(last) if whole.startswith(last) else -1
+    at = whole.find(words + end, start)
+    if at >= 0:
+        return at + len(words) + len(end)
+    # A template may write less of a turn that others follow (without its thoughts): then its end alone is sought.
+    end = end.strip()
+    at = -1 if end in words else whole.find(end, start)
+    return at + len(end) if at >= 0 else -1
 
 
 def _write(

@@ -36,10 +36,6 @@ class TokenizerFile(msgspec.Struct, frozen=True):
     added: tuple[str, ...]
     vocab_size: int
 
-    def token_id(self, token: str, *, place: str) -> int:
-        """Return a token's id; raises ConfigError where the vocabulary doesn't have it."""
-        return token_id(self.ids, token, path=self.path, place=place)
-
 
 class _Model(msgspec.Struct):
     # A mapping for BPE, WordPiece and WordLevel; a list of [token, score] for Unigram.

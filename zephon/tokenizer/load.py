@@ -10,7 +10,7 @@ import numpy as np
 from zephon.config import Tokenizer
 from zephon.errors import ConfigError, DataError
 from zephon.tokenizer.engines import Encode, Encoded, fastokens_encode, fastokens_engine, hf_encode, hf_engine
-from zephon.tokenizer.file import TokenizerFile, read_tokenizer_file
+from zephon.tokenizer.file import TokenizerFile, read_tokenizer_file, token_id
 from zephon.tokenizer.probe import probe_texts
 
 JOINED = ("ab", "cd", " ef", "\n", "gh")
@@ -39,13 +39,15 @@ class LoadedTokenizer:
         self.vocab_size = file.vocab_size
         self.engine = engine
         self.joins = joins
-        self._file = file
+        # Not the file itself: its bytes are of no more use.
+        self._ids = file.ids
+        self._path = file.path
         self._encode = encode
         self._fallback = fallback
 
     def token_id(self, token: str, *, place: str) -> int:
         """Return a token's id; raises ConfigError where the vocabulary doesn't have it."""
-        return self._file.token_id(token, place=place)
+        return token_id(self._ids, token, path=self._path, place=place)
 
     def encode_batch(self, texts: Sequence[str]) -> Encoded:
         """Return the texts' ids, one after another, as uint32 [T], and their offsets as int64 [len(texts) + 1].

@@ -201,18 +201,35 @@ def test_messages_that_are_none_are_bad(tokenizer: LoadedTokenizer, value: Any, 
     assert documents.counts.tolist() == [1, 0]
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(
+def test_a_turn_whose_thoughts_are_forgotten_is_learned_as_written(
     tokenizer: LoadedTokenizer, tokenizer_config: Tokenizer
 ) -> None:
-    talk = [TALK[1], {"role": "assistant", "content": "<think>x</think>Hi"}, TALK[1]]
-    ((_, message),) = run({"kind": "chat", "template": FORGETFUL}, [sample(messages=talk)], tokenizer).bad
-    assert "writes message 1 otherwise where more messages follow" in message
-    assert "{% generation %}" in message
-    marked = FORGETFUL.replace("\n{% if loop.last", "\n{% generation %}{% if loop.last").replace(
-        "{% endif %}<|im_end|>", "{% endif %}<|im_end|>{% endgeneration %}"
+    talk = [TALK[1], {"role": "assistant", "content": "<think>x</think>Hi"}, TALK[1], TALK[4]]
+    marked = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% set words = m.content if loop.last else m.content.split('</think>') | last %}"
+        "{% if m.role == 'assistant' %}{% generation %}{{ words }}<|im_end|>{% endgeneration %}"
+        "{% else %}{{ words }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
     )
-    _, runs = learned({"template": marked}, talk, tokenizer, tokenizer_config.path)
-    assert runs == ["Hello?<|im_end|>", "Hi<|im_end|>", "Hello?<|im_end|>"]
+    for template in (FORGETFUL, marked):
+        text, runs = learned({"template": template}, talk, tokenizer, tokenizer_config.path)
+        assert "think" not in text
+        assert runs == ["Hi<|im_end|>", "  äöü<|im_end|>"]
+
+
+def test_where_the_end_of_a_turn_is_in_doubt_the_sample_is_bad(tokenizer: LoadedTokenizer) -> None:
+    # The message spells the end of a turn, and isn't written as it stands: which end is the turn's?
+    doubtful = [TALK[1], {"role": "assistant", "content": "<think>x</think>Hi<|im_end|> there"}, TALK[1]]
+    # Without an end-of-turn token nothing tells where a changed turn ends.
+    plain = FORGETFUL.replace("<|im_end|>", "")
+    changed = [TALK[1], {"role": "assistant", "content": "<think>x</think>Hi"}, TALK[1]]
+    # The generation prompt is no beginning of the turn.
+    other = UNMARKED.replace("assistant\n{% endif", "assistant:{% endif")
+    for template, talk in ((FORGETFUL, doubtful), (plain, changed), (other, TALK)):
+        documents = run({"kind": "chat", "template": template}, [sample(messages=talk)], tokenizer)
+        ((_, message),) = documents.bad
+        assert "otherwise where more messages follow" in message
+        assert "{% generation %}" in message
 
 
 def test_raise_exception_makes_the_sample_bad(tokenizer: LoadedTokenizer) -> None:

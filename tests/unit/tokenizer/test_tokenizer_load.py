@@ -21,6 +21,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from zephon.config import Tokenizer
 from zephon.errors import ConfigError, DataError
 from zephon.tokenizer import LoadedTokenizer, load_tokenizer
+from zephon.tokenizer.engines import limit_tokenizer_threads
 from zephon.tokenizer.probe import PROBE_TEXTS, probe_texts
 
 # A file of one's own to test with, beside the small one: ZEPHON_TOKENIZERS=a/tokenizer.json:b/tokenizer.json
@@ -214,6 +215,15 @@ assert dict(os.environ) == before
 assert len(os.listdir("/proc/self/task")) == threads
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_worker_s_threads_are_limited_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setenv("FASTOKENS_BPE_THREADS", "")
+    monkeypatch.delenv("FASTOKENS_BPE_THREADS")
+    limit_tokenizer_threads()
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
+    assert os.environ["FASTOKENS_BPE_THREADS"] == "1"
 
 
 if REAL:  # so that their absence makes no noise
