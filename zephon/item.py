@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 
 class Payload:
-    """What a document's reference stands for while it is in memory; the planner never looks inside.
+    """Tokens in memory that references stand for; the planner never looks inside.
 
-    `tokens` is int32 [length] and `mask` uint8 [length] or None; `tokens` is None where the document has to
-    be read (again) before its row is made, and `ordered` is true once that is under way. `counted` are the
-    bytes that stand in the account of waiting documents.
+    `tokens` is int32 [T] and `mask` uint8 [T] or None, of one document or of a whole page. `tokens` is None where
+    a document has to be read (again) before its row is made, and `ordered` is true once that is under way.
+    `account` is told the bytes when the last reference to them is gone.
     """
 
-    __slots__ = ("counted", "mask", "ordered", "tokens")
+    __slots__ = ("_account", "_num_bytes", "mask", "ordered", "tokens")
 
-    def __init__(self, tokens: Any = None, mask: Any = None, counted: int = 0) -> None:
+    def __init__(self, tokens: Any = None, mask: Any = None, account: Callable[[int], None] | None = None) -> None:
         self.tokens = tokens
         self.mask = mask
-        self.counted = counted
         self.ordered = False
+        self._account = account
+        self._num_bytes = tokens.nbytes if account is not None else 0
+
+    def __del__(self) -> None:
+        if self._account is not None:
+            self._account(self._num_bytes)
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +38,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     number in its block, and the document's number in its sample. `start` is the first token not yet
     planned and `length` the document's tokens (after `long: truncate`). `meta` are the source's
     declared integers. `block_hash` is the XXH3-64 of the block's raw bytes; it decides nothing and
-    lets a resume notice data that changed. `payload` is no part of the reference.
+    lets a resume notice data that changed. `payload` is no part of the reference; the document's first
+    token is its token number `place`.
     """
 
     source: str
@@ -43,11 +51,21 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     meta: tuple[int, ...] = ()
     block_hash: int = 0
     payload: Payload | None = None
+    place: int = 0
 
     def at(self, start: int) -> Item:
         """Return what is left of the item from token `start` on."""
         return Item(
-            self.source, self.q, self.sample, self.part, start, self.length, self.meta, self.block_hash, self.payload
+            self.source,
+            self.q,
+            self.sample,
+            self.part,
+            start,
+            self.length,
+            self.meta,
+            self.block_hash,
+            self.payload,
+            self.place,
         )
 
 
@@ -58,6 +76,10 @@ class Span(NamedTuple):
     start: int
     stop: int
     offset: int
+
+
+# A NamedTuple's own constructor costs thrice as much, and spans are made for every document.
+make_span: Callable[[tuple[Item, int, int, int]], Span] = partial(tuple.__new__, Span)
 
 
 class Row(NamedTuple):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-MIN_SAMPLES = 4
 FIRST_SAMPLES = 8
 TOKEN_BYTES = 4
 
@@ -34,5 +33,5 @@ def appetite(
     streams = num_lanes * len(mean_tokens)
     ahead = max(1, -(-2 * workers // streams))
     slot_bytes = pages_bytes // (streams * (spread + ahead))
-    samples = {name: max(MIN_SAMPLES, slot_bytes // (TOKEN_BYTES * mean)) for name, mean in mean_tokens.items()}
+    samples = {name: max(1, slot_bytes // (TOKEN_BYTES * mean)) for name, mean in mean_tokens.items()}
     return Appetite(samples=samples, first_samples=FIRST_SAMPLES, ahead=ahead)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ class Engine:
         self._planned: deque[_Planned] = deque()
         self._pulled = Pulled()
         self._rows = self._tokens = self._documents = 0
-        self._delivered: dict[str, int] = {}
+        self._delivered: Counter[str] = Counter()
         # A rank's lanes hold the rows ≡ r (mod R), or, where several ranks share a lane, those of the lane.
         self._step = min(topology.dp_size, spec.lanes)
         self._next = first_row(position, topology.dp_rank % self._step, self._step)
@@ -108,14 +108,17 @@ class Engine:
                 self._feed.fill(ticket, items)
             if planned.sequence % size == rank:
                 digest = assembler.add(planned.sequence, planned.row)
-                self._count(planned.row)
             else:
                 # Another rank's row of a shared lane: its digest is part of the lane's.
                 scratch = Assembler(1, self._spec.capacity, self._pad_id)
                 digest = scratch.add(planned.sequence, planned.row)
             self._finish(planned, digest, changes)
         self._position = stop if self._length is None else min(stop, self._length)
-        counts = Counts(self._rows, self._tokens, self._documents, dict(self._pulled.tokens), dict(self._delivered))
+        self._rows += self._micro_batch_size
+        self._tokens += assembler.tokens
+        self._documents += assembler.documents
+        self._delivered.update(assembler.delivered)
+        counts = Counts(self._rows, self._tokens, self._documents, dict(self._pulled), dict(self._delivered))
         return Produced(assembler.finish(), self._position, changes, counts)
 
     def close(self) -> None:
@@ -173,22 +176,12 @@ class Engine:
         if digest is not None:
             self._digests[number] = chain(self._digests[number], digest)
         changes[number] = replace(planned.state, digest=self._digests[number])
-        for span in planned.row.spans if planned.row is not None else ():
-            if span.stop == span.item.length and span.item.payload is not None and span.item.payload.counted:
-                self._feed.release(span.item.payload)
-
-    def _count(self, row: Row | None) -> None:
-        self._rows += 1
-        delivered = self._delivered
-        for item, start, stop, _ in row.spans if row is not None else ():
-            self._tokens += stop - start
-            self._documents += start == 0
-            delivered[item.source] = delivered.get(item.source, 0) + stop - start
 
 
 def _with_payloads(state: LaneState) -> LaneState:
     """Give restored items an empty payload each, to be filled when their row is due."""
     operators = tuple(
-        HeldState(part.state, tuple(replace(item, payload=Payload()) for item in part.held)) for part in state.operators
+        HeldState(part.state, tuple(replace(item, payload=Payload(), place=0) for item in part.held))
+        for part in state.operators
     )
     return replace(state, operators=operators)

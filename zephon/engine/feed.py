@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zephon.backends.protocol import Backend
 from zephon.engine.appetite import Appetite
@@ -16,14 +16,24 @@ from zephon.item import Item, Payload
 from zephon.lanes.spec import LaneSpec, SourceSpec
 from zephon.page import Location, Order, Page
 
-Long = Literal["split", "truncate", "drop"]
+CHANGED = "the data or the tokenizer changed since the state was saved; restore them, or start anew"
+
+
+class BlockPlace(NamedTuple):
+    """Which block a reader reads."""
+
+    source: str
+    q: int
+    epoch: int
+    block: int
+    location: Location
 
 
 class PageFeed:
     """A rank's Feed: orders pages ahead of need and gives their documents, with payloads, to lanes.
 
-    `waiting_bytes` counts the payloads that wait in lanes; over `limit_bytes` a document's tokens are not
-    kept but read again when its row is due, which costs time and never changes the order.
+    A page's tokens stay in memory as long as a document of it waits. Where pages take more than `limit_bytes`,
+    documents come without tokens and are read again when their row is due: slower, in the same order.
     """
 
     def __init__(
@@ -37,11 +47,12 @@ class PageFeed:
         limit_bytes: int,
     ) -> None:
         self.backend = backend
-        self.capacity = spec.capacity
-        self.long: Long = spec.pack.long
+        self.long: Literal["split", "truncate", "drop"] = spec.pack.long
+        # No document is longer after the `long` policy.
+        self.longest = sys.maxsize if self.long == "split" else spec.capacity
         self.skip_bad = skip_bad
-        self.limit_bytes = limit_bytes
-        self.waiting_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._held_bytes = 0
         self._seed = spec.seed
         self._indices = indices
         self._appetite = appetite
@@ -50,11 +61,11 @@ class PageFeed:
     def open(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> PageReader:
         """Return a reader that has ordered the block's next page."""
         epoch, block, order = self._sources[source].place(self._seed, q)
-        location = self._indices[source].location(block)
+        place = BlockPlace(source, q, epoch, block, self._indices[source].location(block))
         full = self._appetite.page_samples(source)
         # A block that is needed at once comes in a small page first, so that a lane can begin early.
         first = full if ahead else min(full, self._appetite.first_samples)
-        return PageReader(self, source, q, epoch, block, location, order, taken, block_hash, first, full)
+        return PageReader(self, place, order, taken=taken, block_hash=block_hash, first=first, full=full)
 
     def ahead(self, source: str) -> int:
         """Return how many blocks to open before they are needed."""
@@ -82,13 +93,14 @@ class PageFeed:
                 raise StateError(f"{where}: document {item.part} is gone; {CHANGED}")
             start, stop = int(page.offsets[document]), int(page.offsets[document + 1])
             if self.long == "truncate":
-                stop = min(stop, start + self.capacity)
+                stop = min(stop, start + self.longest)
             if stop - start != item.length:
                 raise StateError(
                     f"{where}: a held document has {stop - start} tokens, {item.length} in the state; {CHANGED}"
                 )
             if item.payload is not None:
-                item.payload.tokens, item.payload.mask = _cut(page, start, stop)
+                item.payload.tokens = page.tokens[start:stop].view(np.int32).copy()
+                item.payload.mask = None if page.mask is None else page.mask[start:stop].copy()
 
     def check_hash(self, page: Page, block_hash: int, where: str) -> None:
         """Raise StateError where a block isn't the one that a state was made from."""
@@ -97,124 +109,106 @@ class PageFeed:
                 f"{where}: the block's bytes hash to {page.block_hash:016x}, {block_hash:016x} in the state; {CHANGED}"
             )
 
-    def release(self, payload: Payload) -> None:
-        """Take a document that has been delivered out of the account."""
-        self.waiting_bytes -= payload.counted
-        payload.counted = 0
+    def payload(self, page: Page) -> Payload | None:
+        """Return a page's tokens as a payload; None where memory is used up."""
+        num_bytes = page.tokens.nbytes
+        if self._held_bytes + num_bytes > self._limit_bytes:
+            return None
+        self._held_bytes += num_bytes
+        return Payload(page.tokens.view(np.int32), page.mask, self._release)
 
-
-CHANGED = "the data or the tokenizer changed since the state was saved; restore them, or start anew"
+    def _release(self, num_bytes: int) -> None:
+        self._held_bytes -= num_bytes
 
 
 class PageReader:
     """Gives an open block's samples from pages that hold a run of them each."""
 
-    __slots__ = (
-        "_bad", "_block", "_counts", "_document", "_epoch", "_expected", "_feed", "_full", "_location", "_mask",
-        "_meta", "_offsets", "_order", "_order_at", "_ordered", "_page_start", "_page_stop", "_q", "_source",
-        "_taken", "_ticket", "_tokens", "block_hash", "samples",
-    )  # fmt: skip
+    __slots__ = ("_expected", "_feed", "_first", "_full", "_order", "_ordered", "_place", "_ticket", "block_hash",
+                 "samples", "take")  # fmt: skip
 
     def __init__(
-        self,
-        feed: PageFeed,
-        source: str,
-        q: int,
-        epoch: int,
-        block: int,
-        location: Location,
-        order: list[int],
-        taken: int,
-        block_hash: int,
-        first: int,
-        full: int,
+        self, feed: PageFeed, place: BlockPlace, order: list[int], *, taken: int, block_hash: int, first: int, full: int
     ) -> None:
         self._feed = feed
-        self._source = source
-        self._q = q
-        self._epoch = epoch
-        self._block = block
-        self._location = location
+        self._place = place
         self._order = order
         self._expected = block_hash
         self._full = full
-        self._taken = taken
-        self._page_start = self._page_stop = self._ordered = taken
+        self._ordered = taken
         self._ticket: int | None = None
-        self._order_at = -1
-        self._document = 0
-        self._bad: dict[int, str] = {}
-        self._counts: list[int] = []
-        self._offsets: list[int] = []
-        self._tokens: NDArray[np.int32] | None = None
-        self._mask: NDArray[np.uint8] | None = None
-        self._meta: list[list[int]] | None = None
         self.samples = len(order)
         self.block_hash = block_hash
+        # Bound here, because a call of a generator's __next__ is all that a sample costs.
+        self.take: Callable[[], Sequence[Item] | None] = self._samples(taken).__next__
         self._order_page(first)
-
-    def take(self) -> Sequence[Item] | None:
-        """Return the next sample's documents; see BlockReader.take. Raises DataError for a bad sample."""
-        taken = self._taken
-        if taken >= self._page_stop:
-            self._take_page()
-        place = taken - self._page_start
-        self._taken = taken + 1
-        if taken == self._order_at:
-            self._order_page(self._full)
-        count = self._counts[place]
-        if count == 1:
-            document = self._document
-            self._document = document + 1
-            item = self._item(document, taken, 0)
-            return () if item is None else (item,)
-        if count == 0:
-            if self._bad and place in self._bad:
-                if self._feed.skip_bad:
-                    return None
-                raise DataError(f"source {self._source}: {self._bad[place]}; mend it, or set on_bad_sample: skip")
-            return ()
-        document = self._document
-        self._document = document + count
-        items = [self._item(document + part, taken, part) for part in range(count)]
-        return [item for item in items if item is not None]
 
     def close(self) -> None:
         """Drop what was ordered and not taken."""
         if self._ticket is not None:
             self._feed.backend.drop(self._ticket)
             self._ticket = None
-        self._tokens = self._mask = None
+        self._ordered = self.samples
 
-    def _item(self, document: int, taken: int, part: int) -> Item | None:
-        start, stop = self._offsets[document], self._offsets[document + 1]
-        feed = self._feed
-        if stop - start > feed.capacity and feed.long != "split":
-            if feed.long == "drop":
-                return None
-            stop = start + feed.capacity
-        size = 4 * (stop - start)
-        if feed.waiting_bytes + size > feed.limit_bytes:
-            payload = Payload()
-        else:
-            feed.waiting_bytes += size
-            # A copy, so that a waiting document doesn't keep its page.
-            payload = Payload(
-                self._tokens[start:stop].copy(),  # type: ignore[index]
-                None if self._mask is None else self._mask[start:stop].copy(),
-                size,
-            )
-        return Item(
-            self._source,
-            self._q,
-            self._order[taken],
-            part,
-            0,
-            stop - start,
-            () if self._meta is None else tuple(self._meta[document]),
-            self.block_hash,
-            payload,
-        )
+    def _samples(self, taken: int) -> Iterator[Sequence[Item] | None]:
+        """Yield each sample's documents from number `taken` on; see BlockReader.take."""
+        while taken < self.samples:
+            start, stop = taken, self._ordered
+            page = self._take_page()
+            bad = dict(page.bad)
+            # The next run is ordered when half of this one is taken.
+            order_at = (start + stop) // 2
+            for taken, items in enumerate(self._items(page, start, stop), start):
+                if taken == order_at:
+                    self._order_page(self._full)
+                if bad and taken - start in bad:
+                    if not self._feed.skip_bad:
+                        message = bad[taken - start]
+                        raise DataError(f"source {self._place.source}: {message}; mend it, or set on_bad_sample: skip")
+                    yield None
+                else:
+                    yield items
+            taken = stop
+
+    def _take_page(self) -> Page:
+        self._order_page(self._full)
+        ticket, self._ticket = self._ticket, None
+        place = self._place
+        if ticket is None:
+            raise DataError(f"source {place.source}, block {place.block}: closed while its samples were asked for")
+        page = self._feed.backend.take(ticket)
+        self._feed.check_hash(page, self._expected, f"source {place.source}, block {place.block}")
+        self._expected = self.block_hash = page.block_hash
+        return page
+
+    def _items(self, page: Page, start: int, stop: int) -> list[tuple[Item, ...]]:
+        """Return the documents of each of the page's samples, numbers [start, stop) of the order."""
+        feed, source, q, block_hash = self._feed, self._place.source, self._place.q, self.block_hash
+        offsets = page.offsets.tolist()
+        lengths = np.diff(page.offsets).tolist()
+        samples = self._order[start:stop]
+        payload = feed.payload(page)
+        plain = payload is not None and page.meta is None and max(lengths, default=0) <= feed.longest
+        if plain and len(lengths) == len(samples) and (page.counts == 1).all():
+            return [
+                (Item(source, q, sample, 0, 0, length, (), block_hash, payload, at),)
+                for sample, length, at in zip(samples, lengths, offsets, strict=False)
+            ]
+        meta = [()] * len(lengths) if page.meta is None else [tuple(row) for row in page.meta.tolist()]
+        found: list[tuple[Item, ...]] = []
+        document = 0
+        for sample, count in zip(samples, page.counts.tolist(), strict=True):
+            items = []
+            for part in range(count):
+                length, at = lengths[document], offsets[document]
+                if length <= feed.longest or feed.long == "truncate":
+                    # Without the page, each document has to be read again by itself.
+                    own, at = (Payload(), 0) if payload is None else (payload, at)
+                    length = min(length, feed.longest)
+                    items.append(Item(source, q, sample, part, 0, length, meta[document], block_hash, own, at))
+                document += 1
+            found.append(tuple(items))
+        return found
 
     def _order_page(self, size: int) -> None:
         """Order the next run of samples, if there is one and none is under way."""
@@ -222,31 +216,6 @@ class PageReader:
         if start >= self.samples or self._ticket is not None:
             return
         self._ordered = min(start + size, self.samples)
+        place = self._place
         samples = tuple(self._order[start : self._ordered])
-        self._ticket = self._feed.backend.submit(Order(self._source, self._epoch, self._block, self._location, samples))
-
-    def _take_page(self) -> None:
-        self._order_page(self._full)
-        ticket, self._ticket = self._ticket, None
-        if ticket is None:
-            raise DataError(
-                f"source {self._source}, block {self._block}: asked for more than its {self.samples} samples"
-            )
-        page = self._feed.backend.take(ticket)
-        self._feed.check_hash(page, self._expected, f"source {self._source}, block {self._block}")
-        self._expected = self.block_hash = page.block_hash
-        self._page_start, self._page_stop = self._page_stop, self._ordered
-        # The next run is ordered when half of this one is taken.
-        self._order_at = (self._page_start + self._page_stop) // 2 if self._ordered < self.samples else -1
-        self._document = 0
-        self._bad = dict(page.bad)
-        self._counts = page.counts.tolist()
-        self._offsets = page.offsets.tolist()
-        self._tokens = page.tokens.view(np.int32)
-        self._mask = page.mask
-        self._meta = None if page.meta is None else page.meta.tolist()
-
-
-def _cut(page: Page, start: int, stop: int) -> tuple[NDArray[np.int32], NDArray[np.uint8] | None]:
-    mask = None if page.mask is None else page.mask[start:stop].copy()
-    return page.tokens[start:stop].view(np.int32).copy(), mask
+        self._ticket = self._feed.backend.submit(Order(place.source, place.epoch, place.block, place.location, samples))

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 
 from zephon.config import Pack
-from zephon.item import Item, Row, Span
+from zephon.item import Item, Row, Span, make_span
 from zephon.lanes.protocol import OperatorState
 
 # A waiting item's sort key is its remaining tokens, then its age: older items have larger low bits, so that
@@ -51,7 +51,7 @@ class BestFit:
             return Row((self._cut(arrival, item, capacity, 0),))
         del waiting[arrival]
         del keys[bisect_left(keys, (item.length - item.start) << AGE_BITS | (AGE_MASK - arrival))]
-        spans = [Span(item, item.start, item.length, 0)]
+        spans = [make_span((item, item.start, item.length, 0))]
         offset = item.length - item.start
         while keys:
             if align > 1:
@@ -60,8 +60,9 @@ class BestFit:
             if found < 0:
                 break
             item = waiting.pop(AGE_MASK - (keys.pop(found) & AGE_MASK))
-            spans.append(Span(item, item.start, item.length, offset))
-            offset += item.length - item.start
+            start, stop = item.start, item.length
+            spans.append(make_span((item, start, stop, offset)))
+            offset += stop - start
         if self.split and waiting and capacity - offset >= 2:
             # A single token would predict nothing. The oldest is cut, so that its pieces lie in adjacent rows.
             arrival = next(iter(waiting))

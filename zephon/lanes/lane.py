@@ -31,7 +31,7 @@ class Lane:
             lane=lane,
             pass_number=state.pass_number,
             feed=feed,
-            pulled=pulled or Pulled(),
+            pulled=Pulled() if pulled is None else pulled,
             entry=state.entry,
             states=state.sources,
         )
@@ -50,20 +50,21 @@ class Lane:
         """Return the next row; None where the lane is dry, whose state then stays what it was."""
         if self._dry:
             return None
-        packer = self._packer
-        while True:
-            row = packer.pop(last=False)
-            if row is None and not self._fill(len(self._operators)):
-                row = packer.pop(last=True)
+        pop, last_part = self._packer.pop, len(self._operators)
+        row = pop(last=False)
+        while row is None:
+            if not self._fill(last_part):
+                row = pop(last=True)
                 if row is None:
                     self._dry = True
                     return None
-            if row is not None:
-                self._sequences += 1
-                return row
+                break
+            row = pop(last=False)
+        self._sequences += 1
+        return row
 
     def state(self) -> LaneState:
-        """Return the lane's state after its last row, to be asked for after each; whoever has the data adds the digest."""
+        """Return the lane's state after its last row, to be asked for after each; the digest is left to the caller."""
         if not self._dry and self._state.sequences != self._sequences:
             self._state = LaneState(
                 self._pass_number,

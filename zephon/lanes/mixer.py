@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from zephon.errors import DataError
@@ -11,13 +12,8 @@ from zephon.lanes.protocol import Feed
 from zephon.lanes.spec import TOKEN, LaneSpec
 from zephon.lanes.state import SourceState
 
-
-class Pulled:
-    """What a rank's lanes pulled since they were made: tokens and documents by source. A report, no state."""
-
-    def __init__(self) -> None:
-        self.tokens: dict[str, int] = {}
-        self.samples: dict[str, int] = {}
+# Tokens that a rank's lanes pulled since they were made, by source: a report, no state.
+Pulled = Counter[str]
 
 
 class Mixer:
@@ -51,7 +47,7 @@ class Mixer:
             strides = spec.entries[entry].strides()
             for name, cursor in self._cursors.items():
                 if name in strides and cursor.passed is not None:
-                    cursor.set_passed(cursor.passed, strides[name])
+                    cursor.stride = strides[name]
             self._choose_active()
         else:
             self._enter(entry)
@@ -75,10 +71,9 @@ class Mixer:
         if items:
             for item in items:
                 charge += item.length
-            tokens = self._pulled.tokens
-            tokens[cursor.name] = tokens.get(cursor.name, 0) + charge
+            self._pulled[cursor.name] += charge
             charge *= TOKEN
-            cursor.empty = 0
+            cursor.count_full()
         else:
             charge = 1
             items = self._without_documents(cursor, bad=items is None)
@@ -100,19 +95,17 @@ class Mixer:
 
     def _without_documents(self, cursor: Cursor, *, bad: bool) -> Sequence[Item]:
         spec = self._spec
-        cursor.empty += 1
-        if cursor.empty >= spec.max_empty:
+        empty, num_bad = cursor.count_empty(bad=bad)
+        if empty >= spec.max_empty:
             raise DataError(
-                f"source {cursor.name}: {cursor.empty} samples in a row gave no document (lane {self._lane}); "
+                f"source {cursor.name}: {empty} samples in a row gave no document (lane {self._lane}); "
                 "check its stage and filter, or raise max_empty"
             )
-        if bad:
-            cursor.bad += 1
-            if spec.max_bad is not None and cursor.bad > spec.max_bad:
-                raise DataError(
-                    f"source {cursor.name}: {cursor.bad} bad samples in lane {self._lane}, more than "
-                    f"max_bad_samples={spec.max_bad}; check the data, or raise the limit"
-                )
+        if bad and spec.max_bad is not None and num_bad > spec.max_bad:
+            raise DataError(
+                f"source {cursor.name}: {num_bad} bad samples in lane {self._lane}, more than "
+                f"max_bad_samples={spec.max_bad}; check the data, or raise the limit"
+            )
         return ()
 
     def _enter(self, entry: int) -> None:
@@ -128,13 +121,13 @@ class Mixer:
             name = source.name
             if name not in strides:
                 if name in self._cursors:
-                    self._cursors[name].set_passed(None, 0)
+                    self._cursors[name].passed = None
                 continue
             if name not in self._cursors:
                 self._cursors[name] = self._cursor(name, None)
             cursor, stride = self._cursors[name], strides[name]
             phase = cursor.phase_draw * self._means[name] * TOKEN * stride >> 64
-            cursor.set_passed(staying.get(name, low + phase), stride)
+            cursor.passed, cursor.stride = staying.get(name, low + phase), stride
         self._cursors = {name: self._cursors[name] for name in sorted(self._cursors)}
         self.entry = entry
         self._choose_active()

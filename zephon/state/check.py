@@ -44,11 +44,22 @@ def _before(plan: Mapping[str, Any], consumed: int, other: Mapping[str, Any]) ->
     sources, others = plan.get("sources"), other.get("sources")
     if not isinstance(mix, Mapping) or not isinstance(entries, list | tuple) or not isinstance(sources, Mapping):
         return dict(plan)
-    past = [e for e in entries if isinstance(e, Mapping) and (e.get("from") == 0 or e.get("from", 0) < consumed)]
-    used = {name for entry in past for name in entry.get("weights", {})}
+    past = [entry for entry in entries if _in_force(entry, consumed)]
+    used = {name for entry in past for name in _weights(entry)}
     known = others if isinstance(others, Mapping) else {}
     kept = {name: source for name, source in sources.items() if name in used or name in known}
     return {**plan, "mix": {**mix, "entries": past}, "sources": kept}
+
+
+def _in_force(entry: Any, consumed: int) -> bool:
+    """Return whether a mixture shaped the stream before `consumed`; a damaged one counts, so that it is compared."""
+    start = entry.get("from") if isinstance(entry, Mapping) else None
+    return not isinstance(start, int) or start == 0 or start < consumed
+
+
+def _weights(entry: Any) -> Mapping[str, Any]:
+    weights = entry.get("weights") if isinstance(entry, Mapping) else None
+    return weights if isinstance(weights, Mapping) else {}
 
 
 def _short(value: Any) -> str:

@@ -70,7 +70,7 @@ def _write_source(out: Writer, source: SourceState, low: int) -> None:
         out.number(0)
     else:
         out.number(1 + (source.passed - low if source.open else 0))
-    for number in (source.next_k, source.pulls, source.empty, source.bad, len(source.open)):
+    for number in (source.next_k, source.pulls, source.bad, source.empty, len(source.open)):
         out.number(number)
     for k, taken, block_hash in source.open:
         out.number(source.next_k - k)
@@ -82,12 +82,12 @@ def _write_source(out: Writer, source: SourceState, low: int) -> None:
 def _read_source(reader: Reader) -> SourceState:
     name = reader.text()
     passed = reader.number()
-    next_k, pulls, empty, bad, num_open = (reader.number() for _ in range(5))
-    blocks = []
+    next_k, pulls, bad, empty, num_open = (reader.number() for _ in range(5))
+    numbers = [next_k, pulls, bad, empty]
     for _ in range(num_open):
         k, taken = next_k - reader.number(), reader.number()
-        blocks.append((k, taken, int.from_bytes(reader.raw(HASH_BYTES), "little") if taken else 0))
-    return SourceState(name, passed - 1 if passed else None, next_k, pulls, empty, bad, tuple(blocks))
+        numbers += (k, taken, int.from_bytes(reader.raw(HASH_BYTES), "little") if taken else 0)
+    return SourceState(name, passed - 1 if passed else None, tuple(numbers))
 
 
 def _write_held(out: Writer, operator: HeldState) -> None:

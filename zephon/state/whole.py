@@ -12,6 +12,8 @@ from zephon.state.lane_codec import decode_lane
 
 STATE_VERSION = 1
 FIELDS = ("version", "plan", "consumed", "lanes")
+MAX_CONSUMED = 1 << 63
+MAX_LANES = 1 << 31
 
 
 def make_state(plan: Mapping[str, Any], consumed: int, lanes: Mapping[int, bytes]) -> dict[str, Any]:
@@ -34,15 +36,20 @@ def check_state(state: Any) -> None:
     if state["version"] != STATE_VERSION:
         raise StateError(f"state of version {state['version']!r}, this release reads {STATE_VERSION}")
     consumed, plan, lanes = state["consumed"], state["plan"], state["lanes"]
-    if not isinstance(consumed, int) or isinstance(consumed, bool) or consumed < 0:
+    if type(consumed) is not int or not 0 <= consumed < MAX_CONSUMED:
         raise StateError(f"the state's consumed={consumed!r} is no number of sequences; load an earlier checkpoint")
-    if not isinstance(plan, Mapping) or not isinstance(plan.get("lanes"), int) or plan["lanes"] < 1:
+    num_lanes = plan.get("lanes") if isinstance(plan, Mapping) else None
+    if type(num_lanes) is not int or not 1 <= num_lanes < MAX_LANES:
         raise StateError("the state's plan is damaged; load an earlier checkpoint")
     if not isinstance(lanes, Mapping):
         raise StateError("the state's lanes are damaged; load an earlier checkpoint")
     for lane in lanes:
-        if not (isinstance(lane, str) and lane.isdecimal() and int(lane) < plan["lanes"]):
-            raise StateError(f"the state has a lane {lane!r}, its plan lanes 0..{plan['lanes'] - 1}")
+        number = int(lane) if isinstance(lane, str) and lane.isdecimal() and len(lane) < 11 else -1
+        # One way to write a number: "07" and "7" would be two lanes in one place.
+        if not 0 <= number < num_lanes or str(number) != lane:
+            raise StateError(
+                f"the state has a lane {lane!r}, its plan lanes 0..{num_lanes - 1}; load an earlier checkpoint"
+            )
 
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
