@@ -75,7 +75,7 @@ def make_samples(shape: Shape, length: int) -> list[list[list[Doc]]]:
             samples.append(docs)
         shards.append(samples)
     if not any(len(doc.tokens) <= length + 1 for samples in shards for docs in samples for doc in docs):
-        shards[0][0].append(Doc(tokens=(7,), mask=(1,) if shape.masked else None))
+        shards[0][0] = [Doc(tokens=(7,), mask=(1,) if shape.masked else None)]
     return shards
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from oracle_mixing import integers
 from oracle_plan import Plan
@@ -15,8 +15,8 @@ from zephon.lanes.spec import EntrySpec, LaneSpec, SourceSpec
 class RecordedBlock:
     """A block of which only (length, group) of each document is known."""
 
-    def __init__(self, items: list[list[Item]], taken: int) -> None:
-        self._items, self._taken = items, taken
+    def __init__(self, items: list[list[Item]], taken: int, count: Callable[[Sequence[Item]], None]) -> None:
+        self._items, self._taken, self._count = items, taken, count
 
     @property
     def samples(self) -> int:
@@ -27,24 +27,36 @@ class RecordedBlock:
         return 0
 
     def take(self) -> Sequence[Item] | None:
+        items = self._items[self._taken]
         self._taken += 1
-        return self._items[self._taken - 1]
+        self._count(items)
+        return items
 
     def close(self) -> None:
         pass
 
 
 class RecordedFeed:
-    """Opens recorded blocks; `look` blocks ahead, which must change nothing."""
+    """Opens recorded blocks; `look` blocks ahead, which must change nothing.
+
+    `charged` counts what was taken of each source, as the mixer is to charge it: 1,024 a token, and 1 a
+    sample without documents.
+    """
 
     def __init__(self, plan: Plan, spec: LaneSpec, look: int) -> None:
         self._plan, self._spec, self._look = plan, spec, look
+        self.charged: dict[str, int] = {}
 
     def open(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> RecordedBlock:
         place = next(s for s in self._spec.sources if s.name == source)
         _, block, samples = place.place(self._spec.seed, q)
         documents = self._plan.sources[source].blocks[block]
-        return RecordedBlock([self._items(source, q, number, documents[number]) for number in samples], taken)
+
+        def count(items: Sequence[Item]) -> None:
+            charge = 1024 * sum(item.length for item in items) or 1
+            self.charged[source] = self.charged.get(source, 0) + charge
+
+        return RecordedBlock([self._items(source, q, number, documents[number]) for number in samples], taken, count)
 
     def ahead(self, source: str) -> int:
         return self._look
