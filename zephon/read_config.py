@@ -14,7 +14,7 @@ import yaml
 
 from zephon.config import Config
 from zephon.errors import ConfigError
-from zephon.registry import BACKENDS, FORMATS, PACKERS, resolve
+from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, resolve
 from zephon.stages import stage_config, stage_metadata
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str]
@@ -65,8 +65,7 @@ def validate(config: Config) -> None:
         if source.format not in ("auto", *FORMATS):
             raise ConfigError(f"sources.{name}.format={source.format!r} is unknown; known: auto, {', '.join(FORMATS)}")
     for position, operator in enumerate(config.operators):
-        if not operator.kind:
-            raise ConfigError(f"operators[{position}].kind is empty")
+        resolve(OPERATORS, operator.kind, place=f"operators[{position}].kind")
     mixtures(config)
     _check_groups(config)
 
