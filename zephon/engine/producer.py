@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 from zephon.engine.engine import Engine, Produced
-from zephon.errors import StoreError
+from zephon.errors import StoreError, ZephonError
 
 CLOSE_S = 30.0
 
@@ -23,6 +23,7 @@ class Producer:
         self._changed = threading.Condition()
         self._made: deque[Produced | BaseException | None] = deque()
         self._closed = False
+        self._failure: ZephonError | None = None
         self._thread: threading.Thread | None = None
         if prefetch:
             self._thread = threading.Thread(target=self._run, name="zephon-engine", daemon=True)
@@ -31,7 +32,7 @@ class Producer:
     def take(self) -> Produced | None:
         """Return the next micro-batch, waiting for it; None at the end of the pass."""
         if self._thread is None:
-            return self._engine.produce()
+            return self._make()
         with self._changed:
             while not self._made and not self._closed:
                 self._changed.wait()
@@ -54,6 +55,22 @@ class Producer:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_S)
         self._engine.close()
+
+    def _make(self) -> Produced | None:
+        """Return the next micro-batch; after a failure raise that again, since rows may be gone with it."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._engine.produce()
+        except ZephonError as error:
+            self._failure = error
+            raise
+        except BaseException as error:
+            self._failure = StoreError(
+                f"the making of a batch was interrupted ({type(error).__name__}); "
+                "load the loader's last state_dict() into it, or into a new one"
+            )
+            raise
 
     def _run(self) -> None:
         made: Produced | BaseException | None
