@@ -18,8 +18,8 @@ from zephon.engine.session import Delivery, Session, ThreadSession
 from zephon.engine.setup import Setup, open_indices
 from zephon.errors import StateError, StoreError
 from zephon.formats.index import SourceIndex
-from zephon.read_config import ConfigLike, load_config
 from zephon.plan import lanes_for, make_plan
+from zephon.read_config import ConfigLike, load_config
 from zephon.report import Totals, report
 from zephon.state.check import check_plan
 from zephon.state.starting import check_lanes
@@ -106,6 +106,11 @@ class Loader:
         self._check_open()
         plan = self._make_plan()
         position = self._consumed if consumed is None else consumed
+        if position > self._consumed:
+            # An engine process may know the states of batches that nobody has been given.
+            raise StateError(
+                f"no state at consumed={position}: {self._consumed} sequences were handed out; ask for no more than that"
+            )
         if self._session is not None:
             lanes = self._session.lanes_at(position)
         elif position == self._consumed:
