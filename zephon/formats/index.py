@@ -40,6 +40,8 @@ def build_index(
     place = f"sources.{name}"
     shards = expand(source.path, place=f"{place}.path")
     formats = [format_of(shard, source.format, place=place) for shard in shards]
+    for kind in dict.fromkeys(formats):
+        format_named(kind, place=f"{place}.format")
     limits = Limits(source.block_samples, source.block_bytes)
     tables: list[BlockTable] = []
     # Reading and decompressing release the interpreter lock; walking headers doesn't.
@@ -79,9 +81,9 @@ def index_shard(
     return table
 
 
-def format_named(kind: str) -> Format:
+def format_named(kind: str, *, place: str = "format") -> Format:
     """Return the format of a kind; ConfigError, listing the known ones, for any other."""
-    made: Format = resolve(FORMATS, kind, place="format")()
+    made: Format = resolve(FORMATS, kind, place=place)()
     return made
 
 

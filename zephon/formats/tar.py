@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -15,7 +14,7 @@ from zephon.formats.cache import decoded
 from zephon.formats.changed import changed
 from zephon.formats.sample import Reading, Sample
 from zephon.formats.tar_idx import walk_in_parts
-from zephon.formats.tar_samples import Grouper, split_name
+from zephon.formats.tar_samples import Grouper
 from zephon.formats.tar_walk import MemoryWindow, walk
 from zephon.page import Location
 from zephon.stores.protocol import Store
@@ -35,20 +34,18 @@ class TarFormat:
         grouper = Grouper()
         starts, ends, payload = array("q"), array("q"), array("q")
         cut: int | None = None
-        for begin, name, data, length in walk_in_parts(store, path, size):
+        for begin, key, extension, data, length in walk_in_parts(store, path, size):
             end = data + length
             if end > size:
                 cut = begin
-                if not name:
+                if key == b"":
                     # Whose member this was is unknown: the sample before it may not be whole.
                     if ends:
                         ends[-1] = size
-                        continue
                     break
-            parts = split_name(name)
-            if parts is None:
+            if key is None:
                 continue
-            number = grouper.place(*parts)
+            number = grouper.place(key, extension)
             end = min((end + 511) & -512, size)
             if number == len(starts):
                 starts.append(begin)
@@ -78,15 +75,16 @@ class TarFormat:
             held = (raw, _block_samples(raw, location), xxh3_64_intdigest(raw))
             decoded().put(place, held, len(raw))
         raw, entries, digest = held
+        wanted = reading.columns
         result = []
         for number in samples:
             key, members = entries[number]
-            wanted = reading.columns
-            if wanted is None or any(column not in members for column in wanted):
-                fields: dict[str, Any] = {name: raw[start:end] for name, (start, end) in members.items()}
-            else:
-                fields = {name: raw[slice(*members[name])] for name in wanted}
-            result.append(Sample(key, fields))
+            ranges: Iterable[tuple[str, tuple[int, int]]]
+            try:
+                ranges = members.items() if wanted is None else [(name, members[name]) for name in wanted]
+            except KeyError:
+                ranges = members.items()
+            result.append(Sample(key, {name: raw[start:end] for name, (start, end) in ranges}))
         return result, digest
 
     def stream(self, store: Store, path: str) -> Iterator[Sample]:
@@ -100,25 +98,25 @@ class TarFormat:
 
 
 def _block_samples(raw: bytes, location: Location) -> list[tuple[str, Fields]]:
-    """Return key and members' ranges of each sample in a block's bytes."""
-    grouper = Grouper()
-    place = grouper.place
+    """Return key and members' ranges of each sample in a block's bytes, by Grouper's rule."""
     base = location.offset
     entries: list[tuple[str, Fields]] = []
-    for _, name, data, size in walk(MemoryWindow(raw, base, location.path), base, base + len(raw)):
-        parts = split_name(name)
-        if parts is None:
+    latest: dict[bytes, Fields] = {}
+    texts: dict[bytes, str] = {}
+    for _, key, extension, data, size in walk(MemoryWindow(raw, base, location.path), base, base + len(raw)):
+        if not key:
             continue
-        key, extension = parts
         start = data - base
         if start + size > len(raw):
             raise changed(location.path)
-        number = place(key, extension)
-        text = extension.decode("utf-8", "surrogateescape")
-        if number == len(entries):
-            entries.append((key.decode("utf-8", "surrogateescape"), {text: (start, start + size)}))
-        else:
-            entries[number][1][text] = (start, start + size)
+        text = texts.get(extension)
+        if text is None:
+            text = texts[extension] = extension.decode("utf-8", "surrogateescape")
+        members = latest.get(key)
+        if members is None or text in members:
+            latest[key] = members = {}
+            entries.append((key.decode("utf-8", "surrogateescape"), members))
+        members[text] = (start, start + size)
     if len(entries) != location.samples:
         raise changed(location.path)
     return entries

@@ -57,8 +57,8 @@ def _part(store: Store, path: str, start: int, stop: int, size: int) -> list[Mem
     members: list[Member] = []
     try:
         for member in walk(Window(store, path, size), start, size):
-            if member.begin >= stop:
-                return members if member.begin == stop else None
+            if member[0] >= stop:
+                return members if member[0] == stop else None
             members.append(member)
     except DataError:
         return None

@@ -32,6 +32,7 @@ class Grouper:
         self._latest: dict[bytes, int] = {}
         self._extensions: list[tuple[bytes, ...]] = []
         self._shapes: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
+        self._alone: dict[bytes, tuple[bytes, ...]] = {}
 
     def place(self, key: bytes, extension: bytes) -> int:
         """Return the number of the sample that a member belongs to; `count` grows where it is a new one."""
@@ -42,10 +43,13 @@ class Grouper:
                 self._extensions[number] = self._shape((*extensions, extension))
                 return number
         number = self._latest[key] = self.count
-        self._extensions.append(self._shape((extension,)))
+        self._extensions.append(self._alone.get(extension) or self._shape((extension,)))
         self.count = number + 1
         return number
 
     def _shape(self, extensions: tuple[bytes, ...]) -> tuple[bytes, ...]:
         # Shared, because millions of samples have the same few.
-        return self._shapes.setdefault(extensions, extensions)
+        shape = self._shapes.setdefault(extensions, extensions)
+        if len(shape) == 1:
+            self._alone[shape[0]] = shape
+        return shape

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from zephon.errors import DataError
 from zephon.formats.tar_header import BLOCK, Damage, end_of_archive, parse_header, parse_pax
+from zephon.formats.tar_samples import split_name
 from zephon.stores.protocol import Store
 
 SMALL_WINDOW = 1 << 12
@@ -15,18 +16,20 @@ LARGE_WINDOW = 1 << 20
 HOP_BYTES = 1 << 16
 MAX_EXTENSION_BYTES = 1 << 20
 
+# A regular member: where its headers begin, its sample's key, its extension, where its data begins and
+# how many bytes it has. The key is None where it belongs to no sample, and empty where the shard is cut
+# off before its name is known. (A plain tuple: a named one would cost as much as the whole parse.)
+Member = tuple[int, bytes | None, bytes, int, int]
 
-class Member(NamedTuple):
-    """A regular member: where its headers begin, its name, where its data begins and how many bytes it has.
-
-    A member whose data reach beyond the end of the walk is cut; one cut before its name is known has
-    an empty name.
-    """
-
-    begin: int
-    name: bytes
-    data: int
-    size: int
+# A header that needs no rules: a short name with an extension, an octal size of 11 digits, a regular file,
+# POSIX magic without a prefix or GNU magic. One match is twice as fast as looking field by field.
+_plain = re.compile(
+    rb"(?s)(?=[^\0]{1,99}\0)(?!__)(?=((?:[^\0]*/)?[^./\0]+)\.([^/\0]*)\0)"
+    rb".{124}([0-7]{11})[\0 ].{20}[0\0].{100}(?:ustar\0.{82}\0|ustar  \0)"
+).match
+# An extended header that says nothing about name or size: WebDataset's writer puts a time before each member.
+_extended = re.compile(rb"(?s).{124}0{8}([0-7]{3})[\0 ].{20}x.{100}ustar\0").match
+_harmless = re.compile(rb"(?:\d+ (?:mtime|atime|ctime|uid|gid|uname|gname)=[^\n]*\n)+").fullmatch
 
 
 class Window:
@@ -60,47 +63,49 @@ class MemoryWindow:
 def walk(window: Window | MemoryWindow, start: int, stop: int) -> Iterator[Member]:
     """Yield the regular members of [start, stop), in order, until the end-of-archive marker or `stop`.
 
-    Directories, links and devices are passed over. The last one may be cut (see Member). Raises
-    DataError where a header is damaged. Costs about 0.5 µs a member of plain ustar.
+    Directories, links and devices are passed over. The last member may be cut: its data reach beyond
+    `stop`. Raises DataError where a header is damaged. Costs about 1 µs a member with a plain header.
     """
-    position = start
+    begin = position = base = start
     buffer = window.load(start, LARGE_WINDOW)
-    base = start
     limit = len(buffer) - BLOCK
     while position < stop:
         at = position - base
         if at > limit:
             if position + BLOCK > stop:
                 if window.load(position, BLOCK).strip(b"\0"):
-                    yield Member(position, b"", position + BLOCK, 0)
+                    yield begin, b"", b"", position + BLOCK, 0
                 return
             buffer = window.load(position, SMALL_WINDOW if at > limit + HOP_BYTES else LARGE_WINDOW)
             base = position
             limit = len(buffer) - BLOCK
             at = 0
-        # Plain: POSIX magic, no prefix, a regular file, a name and an octal size of 11 digits.
-        if (
-            buffer[at + 257 : at + 263] == b"ustar\0"
-            and not buffer[at + 345]
-            and buffer[at + 156] in b"0\0"
-            and buffer[at + 135] <= 32
-            and not buffer[at + 124 : at + 135].strip(b"01234567")
-        ):
-            size = int(buffer[at + 124 : at + 135], 8)
-            end = buffer.find(0, at, at + 100)
-            name = buffer[at : end if end >= 0 else at + 100]
+        match = _plain(buffer, at)
+        if match is not None:
+            key, extension, octal = match.groups()
+            size = int(octal, 8)
             data = position + BLOCK
-            if not (name.endswith(b"/") and not buffer[at + 156]):
-                yield Member(position, name, data, size)
-            position = data + (size + 511 & -BLOCK)
+            yield begin, key, extension, data, size
+            begin = position = data + (size + 511 & -BLOCK)
             continue
-        begin = position
-        found = _slow(window, position, stop)
+        header = _extended(buffer, at)
+        if header is not None and begin == position and position + 3 * BLOCK <= stop:
+            size = int(header[1], 8)
+            # Its own header and text take two blocks; the member's header follows.
+            if _harmless(
+                window.load(position + BLOCK, size) if at + BLOCK > limit else buffer[at + BLOCK : at + BLOCK + size]
+            ):
+                position += 2 * BLOCK
+                continue
+        found = _slow(window, begin, stop)
         if found is None:
             return
         position, member = found
         if member is not None:
-            yield Member(begin, *member)
+            name, data, size = member
+            key, extension = (split_name(name) or (None, b"")) if name else (b"", b"")
+            yield begin, key, extension, data, size
+        begin = position
 
 
 def _slow(window: Window | MemoryWindow, position: int, stop: int) -> tuple[int, tuple[bytes, int, int] | None] | None:

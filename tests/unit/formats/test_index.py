@@ -211,7 +211,7 @@ def test_missing_shards_and_unknown_formats_name_the_field(tmp_path: Path) -> No
     (tmp_path / "a.txt").write_bytes(b"x")
     with pytest.raises(ConfigError, match=r"sources\.web\.format"):
         index_of(tmp_path / "a.txt", cache=tmp_path)
-    with pytest.raises(ConfigError, match=r"unknown kind 'csv'; known: tar"):
+    with pytest.raises(ConfigError, match=r"sources\.web\.format: unknown kind 'csv'; known: tar"):
         index_of(tmp_path / "a.txt", cache=tmp_path, format="csv")
 
 
