@@ -45,6 +45,9 @@ def _add(digest: Any, array: Any) -> None:
         # flatten() gives fields without their parent's nulls showing through.
         for field in array.flatten():
             _add(digest, field)
+    elif pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        numbers = pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64()
+        _add(digest, array.cast(numbers))
     elif pa.types.is_boolean(kind):
         digest.update(np.packbits(array.fill_null(False).to_numpy(zero_copy_only=False)).tobytes())
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind):

@@ -21,6 +21,9 @@ def column_values(column: Any) -> list[Any]:
     kind = column.type
     if _is_list(kind) and pa.types.is_integer(kind.value_type):
         return [value for chunk in column.chunks for value in _integer_lists(chunk)]
+    if pa.types.is_temporal(kind) and str(kind).find("[ns") >= 0:
+        # Python's own types stop at microseconds.
+        column = column.cast(pa.string())
     values: list[Any] = column.to_pylist()
     return values
 

@@ -66,6 +66,48 @@ def test_types_of_values(tmp_path: Path) -> None:
     assert isinstance(fields["raw"], bytes)
 
 
+COLUMNS = {
+    "ns": pa.array([1, None, 3], pa.timestamp("ns")),
+    "us": pa.array([1, None, 3], pa.timestamp("us", tz="UTC")),
+    "date": pa.array([1, None, 3], pa.date32()),
+    "time": pa.array([1, None, 3], pa.time32("ms")),
+    "duration": pa.array([1, None, 3], pa.duration("ns")),
+    "decimal": pa.array([1, None, 3]).cast(pa.decimal128(30, 2)),
+    "map": pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+    "fixed_list": pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int32(), 2)),
+    "fixed_bytes": pa.array([b"ab", None, b"cd"], pa.binary(2)),
+    "large": pa.array(["a", None, "c"], pa.large_string()),
+    "flags": pa.array([True, None, False]),
+    "nested": pa.array([[["a"], []], None, [None]], pa.list_(pa.list_(pa.string()))),
+    "holes": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+    "half": pa.array([np.float16(1), None, np.float16(2)]),
+    "nothing": pa.array([None, None, None]),
+    "structs": pa.array([{"a": 1, "b": ["x"]}, None, {"a": None, "b": []}]),
+    "lists_of_structs": pa.array([[{"role": "user", "n": 1}], None, []]),
+    "bytes_of_numbers": pa.array([1, None, 255], pa.uint8()),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("large", [False, True])
+def test_any_type_is_read_and_hashed(tmp_path: Path, name: str, large: bool) -> None:
+    data = pa.table({name: pa.concat_arrays([COLUMNS[name]] * 700), "fill": ["x" * 50] * 2100})
+    path = write(tmp_path / "a.parquet", data, use_dictionary=False, compression="zstd")
+    index = index_of(path, cache=tmp_path, block_bytes=1024 if large else 1 << 20)
+    assert index.location(0).large == large
+    values = [plain(sample.fields[name]) for sample in samples_of(index, columns=[name], cache=tmp_path)]
+    stored = pq.read_table(path).column(name)
+    if name in ("ns", "duration"):
+        stored = stored.cast(pa.string())
+    assert values == stored.to_pylist()
+    first, *_ = hashes_of(index, columns=[name], cache=tmp_path)
+    reversed_ = write(tmp_path / "b.parquet", data.take(list(range(2099, -1, -1))), use_dictionary=False)
+    other, *_ = hashes_of(
+        index_of(reversed_, cache=tmp_path, block_bytes=1024 if large else 1 << 20), columns=[name], cache=tmp_path
+    )
+    assert (first == other) == (name == "nothing")
+
+
 def test_bytes_of_row_groups_are_apportioned_exactly(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", table(1000), row_group_size=301)
     metadata = pq.read_metadata(path)
