@@ -109,7 +109,7 @@ class Loader:
         if position > self._consumed:
             # An engine process may know the states of batches that nobody has been given.
             raise StateError(
-                f"no state at consumed={position}: {self._consumed} sequences were handed out; ask for no more than that"
+                f"no state at consumed={position}: {self._consumed} sequences were handed out; ask for one up to there"
             )
         if self._session is not None:
             lanes = self._session.lanes_at(position)

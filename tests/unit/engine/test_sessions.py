@@ -51,7 +51,7 @@ def test_batches_and_every_held_state_are_the_same(config: dict[str, Any], way: 
                     loader.state_dict(consumed=wrong)
             # Also where the engine is ahead of the trainer and would know.
             with pytest.raises(
-                StateError, match="^no state at consumed=16: 14 sequences were handed out; ask for no more"
+                StateError, match=r"^no state at consumed=16: 14 sequences were handed out; ask for one"
             ):
                 loader.state_dict(consumed=16)
         # Asking for states took nothing away and put nothing out of order.
