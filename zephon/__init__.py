@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from zephon.errors import StateError as StateError
     from zephon.errors import StoreError as StoreError
     from zephon.errors import ZephonError as ZephonError
-    from zephon.read_config import load_config as load_config
     from zephon.loader import Loader as Loader
     from zephon.random import SampleRandom as SampleRandom
+    from zephon.read_config import load_config as load_config
     from zephon.stages.document import Document as Document
     from zephon.state.whole import merge_states as merge_states
     from zephon.state.whole import stream_digest as stream_digest

@@ -20,10 +20,10 @@ from zephon.errors import DataError
 from zephon.formats.folders import cache_folder
 from zephon.formats.index import SourceIndex
 from zephon.lanes.lane import Lane
-from zephon.read_config import ConfigLike, load_config
 from zephon.page import Order
 from zephon.plan import lane_spec, lanes_for, make_plan
-from zephon.progress import track
+from zephon.progress import bar
+from zephon.read_config import ConfigLike, load_config
 
 # Blocks under way at a time while a source is measured.
 OUTSTANDING = 16
@@ -109,18 +109,20 @@ def measure(backend: Backend, index: SourceIndex, name: str, *, epoch: int = 0, 
     counts, lengths, metas, bad = [], [], [], {}
     waiting: deque[int] = deque()
     submitted = first = 0
-    for _ in track(range(index.num_blocks), f"measuring {name}", visible=progress):
-        while submitted < index.num_blocks and len(waiting) < OUTSTANDING:
-            samples = tuple(range(index.samples_in(submitted)))
-            waiting.append(backend.submit(Order(name, epoch, submitted, index.location(submitted), samples)))
-            submitted += 1
-        page = backend.take(waiting.popleft())
-        counts.append(page.counts)
-        lengths.append(np.diff(page.offsets))
-        if page.meta is not None:
-            metas.append(page.meta)
-        bad.update({first + place: message for place, message in page.bad})
-        first += len(page.counts)
+    with bar(f"measuring {name}", index.num_blocks, shown=progress) as advance:
+        for _ in range(index.num_blocks):
+            while submitted < index.num_blocks and len(waiting) < OUTSTANDING:
+                samples = tuple(range(index.samples_in(submitted)))
+                waiting.append(backend.submit(Order(name, epoch, submitted, index.location(submitted), samples)))
+                submitted += 1
+            page = backend.take(waiting.popleft())
+            counts.append(page.counts)
+            lengths.append(np.diff(page.offsets))
+            if page.meta is not None:
+                metas.append(page.meta)
+            bad.update({first + place: message for place, message in page.bad})
+            first += len(page.counts)
+            advance()
     return Lengths(np.concatenate(counts), np.concatenate(lengths), np.concatenate(metas) if metas else None, bad)
 
 

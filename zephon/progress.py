@@ -1,21 +1,21 @@
-"""A progress bar for long work, on a terminal only."""
+"""Progress of long work, for people who watch a terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import track as rich_track
-
-Value = TypeVar("Value")
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
-def track(values: Iterable[Value], description: str, *, visible: bool) -> Iterator[Value]:
-    """Yield the values, with a bar on standard error while it is a terminal and `visible` is set."""
-    if not visible or not sys.stderr.isatty():
-        yield from values
+@contextmanager
+def bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
+    """Show a progress bar on standard error if that is a terminal; yield what advances it by one."""
+    if not (shown and sys.stderr.isatty()):
+        yield lambda: None
         return
-    total = len(values) if isinstance(values, Sized) else None
-    yield from rich_track(values, description, total=total, console=Console(stderr=True), transient=True)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda: progress.advance(task)

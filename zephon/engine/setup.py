@@ -14,10 +14,12 @@ from zephon.engine.appetite import appetite
 from zephon.engine.engine import Engine
 from zephon.engine.feed import PageFeed
 from zephon.formats.index import SourceIndex, build_index
+from zephon.formats.spill import check_spill
 from zephon.lanes.spec import LaneSpec
 from zephon.lanes.state import LaneState
 from zephon.plan import lane_spec
 from zephon.registry import BACKENDS, resolve
+from zephon.stages import stage_config, stage_fields
 from zephon.stages.prepare import PrepareSpec, build_prepare
 from zephon.state.lane_codec import encode_lane
 from zephon.topology import Topology, lanes_of
@@ -50,12 +52,18 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 def open_indices(config: Config, *, progress: bool = False) -> dict[str, SourceIndex]:
     """Return the index of each source, built where it isn't cached."""
     on_truncated: Literal["raise", "skip"] = "skip" if config.on_bad_sample == "skip" else "raise"
-    return {
+    indices = {
         name: build_index(
             name, config.sources[name], index_dir=config.index_dir, on_truncated=on_truncated, progress=progress
         )
         for name in sorted(config.sources)
     }
+    columns = {
+        name: stage_fields(stage_config(source.stage, place=f"sources.{name}.stage"))
+        for name, source in config.sources.items()
+    }
+    check_spill(indices.values(), config.spill, columns=columns)
+    return indices
 
 
 def open_backend(config: Config) -> Backend:

@@ -11,9 +11,9 @@ from zephon.formats.blocks import BlockTable, Limits, OnTruncated
 from zephon.formats.expand import expand
 from zephon.formats.index_cache import building, cache_files, keep_table, load_table
 from zephon.formats.names import format_of
-from zephon.formats.progress import bar
 from zephon.formats.protocol import Format
 from zephon.formats.source_index import SourceIndex
+from zephon.progress import bar
 from zephon.registry import FORMATS, resolve
 from zephon.stores.select import store_for
 

@@ -13,7 +13,7 @@ from zephon.formats.jsonl import stream_lines
 from zephon.formats.names import format_of
 from zephon.formats.pack_jsonl import JsonlShards, json_line
 from zephon.formats.pack_tar import TarShards
-from zephon.formats.progress import bar
+from zephon.progress import bar
 from zephon.stores.select import store_for
 
 SHARD_BYTES = 256 << 20
