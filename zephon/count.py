@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from xxhash import xxh3_64_digest
 
 from zephon.backends.protocol import Backend
 from zephon.config import Config
@@ -27,6 +28,7 @@ from zephon.read_config import ConfigLike, load_config
 
 # Blocks under way at a time while a source is measured.
 OUTSTANDING = 16
+CHECK_BYTES = 8
 
 Stored = TypeVar("Stored")
 
@@ -159,9 +161,15 @@ def _path(config: Config, parts: Mapping[str, Any]) -> Path | None:
 def _read(path: Path | None, kind: type[Stored]) -> Stored | None:
     """Return what a file of the cache holds; None where there is none or it is damaged."""
     try:
-        return None if path is None else msgspec.msgpack.decode(path.read_bytes(), type=kind)
+        raw = b"" if path is None else path.read_bytes()
+        # A length is part of the plan: one flipped bit would be another stream.
+        return msgspec.msgpack.decode(raw[CHECK_BYTES:], type=kind) if _checked(raw) else None
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def _checked(raw: bytes) -> bool:
+    return xxh3_64_digest(raw[CHECK_BYTES:]) == raw[:CHECK_BYTES]
 
 
 def _write(path: Path | None, value: Any) -> None:
@@ -171,7 +179,8 @@ def _write(path: Path | None, value: Any) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(msgspec.msgpack.encode(value))
+            body = msgspec.msgpack.encode(value)
+            file.write(xxh3_64_digest(body) + body)
         Path(file.name).replace(path)
     except OSError:
         return
