@@ -1,0 +1,528 @@
+"""The loader: one position that all iterators share, states at it, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streams import BACKENDS, rows, stream, take
+
+from zephon import Batch, ConfigError, Loader, StateError, StoreError, Topology, merge_states, stream_digest
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """An endless stream of four lanes."""
+    return stream(tmp_path_factory.mktemp("stream"))
+
+
+@pytest.fixture(scope="module")
+def expected(config: dict[str, Any]) -> list[tuple[int, list[int], list[int]]]:
+    """The stream's first 60 rows, taken in one go."""
+    with Loader(config) as loader:
+        return rows(take(loader, 60))
+
+
+Rows = list[tuple[int, list[int], list[int]]]
+
+
+# Position and iterators
+
+
+def test_the_stream_is_the_same_in_any_micro_batches(config: dict[str, Any], expected: Rows) -> None:
+    for size in (1, 3, 20):
+        with Loader({**config, "micro_batch_size": size}) as loader:
+            batches = take(loader, 60 // size)
+            assert all(batch["tokens"].shape == (size, 32) for batch in batches)
+            assert rows(batches) == expected
+            assert loader.consumed == 60
+
+
+def test_iterators_share_the_position(config: dict[str, Any], expected: Rows) -> None:
+    with Loader(config) as loader:
+        first, second = iter(loader), iter(loader)
+        got = [next(first), next(second), next(second), next(first), *take(loader, 1)]
+        assert rows(got) == expected[:5]
+        assert iter(first) is first
+
+
+def test_making_an_iterator_moves_nothing(config: dict[str, Any]) -> None:
+    with Loader(config) as loader:
+        iter(loader)
+        assert loader.consumed == 0
+        assert loader.state_dict()["consumed"] == 0
+
+
+def test_it_works_without_with(config: dict[str, Any], expected: Rows) -> None:
+    loader = Loader(config)
+    assert rows(take(loader, 2)) == expected[:2]
+    loader.close()
+
+
+# States
+
+
+def test_resume_equals_continue_at_every_batch(config: dict[str, Any], expected: Rows) -> None:
+    states = []
+    with Loader(config) as loader:
+        for _ in range(12):
+            states.append(loader.state_dict())
+            take(loader, 1)
+        digest = stream_digest(loader.state_dict())
+    for position, state in enumerate(states):
+        assert state["consumed"] == position
+        with Loader(config) as resumed:
+            resumed.load_state_dict(state)
+            assert rows(take(resumed, 12 - position)) == expected[position:12]
+            assert stream_digest(resumed.state_dict()) == digest
+
+
+def test_a_state_before_the_first_batch_is_the_beginning(config: dict[str, Any], expected: Rows) -> None:
+    with Loader(config) as started:
+        begin = started.state_dict()
+    fresh = Loader(config)
+    assert fresh.state_dict() == begin
+    assert begin["consumed"] == 0
+    assert sorted(begin["lanes"]) == ["0", "1", "2", "3"]
+    fresh.load_state_dict(begin)
+    assert rows(take(fresh, 3)) == expected[:3]
+    fresh.close()
+
+
+def test_a_state_comes_back_as_it_was_loaded(config: dict[str, Any]) -> None:
+    with Loader(config) as loader:
+        take(loader, 7)
+        state = loader.state_dict()
+    with Loader(config) as resumed:
+        resumed.load_state_dict(state)
+        assert resumed.consumed == 7
+        assert resumed.state_dict() == state
+        assert resumed.state_dict(consumed=7) == state
+        iter(resumed)
+        resumed._start()
+        assert resumed.state_dict() == state
+
+
+def test_a_state_can_be_loaded_twice_and_back_and_forth(config: dict[str, Any], expected: Rows) -> None:
+    with Loader({**config, "backend": BACKENDS["threads"]}) as loader:
+        take(loader, 4)
+        early = loader.state_dict()
+        take(loader, 6)
+        late = loader.state_dict()
+        for state, at in ((early, 4), (early, 4), (late, 10), (early, 4)):
+            loader.load_state_dict(state)
+            assert loader.state_dict() == state
+            assert rows(take(loader, 3)) == expected[at : at + 3]
+
+
+def test_a_live_iterator_goes_on_from_a_state_loaded_later(config: dict[str, Any], expected: Rows) -> None:
+    with Loader(config) as donor:
+        take(donor, 9)
+        state = donor.state_dict()
+    with Loader({**config, "backend": BACKENDS["threads"]}) as loader:
+        iterator = iter(loader)
+        loader.load_state_dict(state)
+        assert rows([next(iterator)]) == expected[9:10]
+        take(loader, 5)
+        loader.load_state_dict(state)
+        assert rows([next(iterator) for _ in range(2)]) == expected[9:11]
+
+
+def test_states_of_earlier_positions_are_those_of_then(config: dict[str, Any]) -> None:
+    with Loader({**config, "snapshots": 4, "micro_batch_size": 2}) as loader:
+        taken = {0: loader.state_dict()}
+        for batch in range(1, 4):
+            take(loader, 1)
+            taken[2 * batch] = loader.state_dict()
+        for consumed, state in taken.items():
+            assert loader.state_dict(consumed=consumed) == state
+        take(loader, 4)
+        assert loader.state_dict(consumed=6) == taken[6]
+        with pytest.raises(
+            StateError, match=r"^no state at consumed=2: .*\(the oldest held is 6\); .*or raise snapshots$"
+        ):
+            loader.state_dict(consumed=2)
+
+
+def test_without_a_batch_there_is_no_other_position(config: dict[str, Any]) -> None:
+    loader = Loader(config)
+    with pytest.raises(StateError, match=r"^no state at consumed=4: 0 sequences were handed out"):
+        loader.state_dict(consumed=4)
+    with pytest.raises(StateError, match=r"^no state at consumed=-1: no batch was handed out since 0"):
+        loader.state_dict(consumed=-1)
+    loader.close()
+
+
+def test_states_are_values(config: dict[str, Any], expected: Rows) -> None:
+    with Loader(config) as loader:
+        take(loader, 5)
+        state = loader.state_dict()
+        kept = {**state, "lanes": dict(state["lanes"])}
+        state["lanes"].clear()
+        state["consumed"] = 99
+        assert loader.state_dict() == kept
+        loader.load_state_dict(kept)
+        kept["lanes"].clear()
+        assert rows(take(loader, 2)) == expected[5:7]
+
+
+# Topologies
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 4), (4, 1, 8), (8, 2, 1)])
+def test_another_topology_goes_on_with_the_same_stream(
+    config: dict[str, Any], expected: Rows, sizes: tuple[int, ...]
+) -> None:
+    state, got = None, []
+    for size in sizes:
+        states = []
+        for rank in range(size):
+            with Loader(config, Topology(dp_rank=rank, dp_size=size)) as loader:
+                if state is not None:
+                    loader.load_state_dict(state)
+                got += rows(take(loader, 16 // size))
+                states.append(loader.state_dict())
+        state = merge_states(states)
+    assert sorted(got) == expected[:48]
+    with Loader(config) as plain:
+        take(plain, 48)
+        assert plain.state_dict() == state
+
+
+def test_a_rank_takes_any_state_that_has_its_lanes(config: dict[str, Any]) -> None:
+    parts = []
+    for rank in range(2):
+        with Loader(config, Topology(dp_rank=rank, dp_size=2)) as loader:
+            take(loader, 4)
+            parts.append(loader.state_dict())
+    assert sorted(parts[1]["lanes"]) == ["1", "3"]
+    with Loader(config, Topology(dp_rank=1, dp_size=2)) as loader:
+        loader.load_state_dict(parts[1])
+        take(loader, 1)
+        assert loader.consumed == 10
+        before = loader.state_dict()
+        with pytest.raises(
+            StateError, match=r"^the state lacks lane 1, which this rank needs \(it has 2 of 4\); merge_states of all"
+        ):
+            loader.load_state_dict(parts[0])
+        # A refused state leaves the loader as it was.
+        assert loader.state_dict() == before
+    with (
+        Loader(config) as whole,
+        pytest.raises(StateError, match=r"^the state lacks lane 1, .*merge_states of all ranks first"),
+    ):
+        whole.load_state_dict(parts[0])
+
+
+def test_a_size_that_does_not_fit_the_lanes_is_refused_at_once(config: dict[str, Any]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^dp_size=3 and lanes=4 don't divide each other; dp sizes that work: 1, 2, 4,"
+    ):
+        Loader(config, Topology(dp_rank=0, dp_size=3))
+
+
+# Refused states
+
+
+def test_a_state_of_another_plan_is_refused_and_the_differences_named(config: dict[str, Any]) -> None:
+    with Loader(config) as loader:
+        take(loader, 4)
+        state = loader.state_dict()
+    for changes, words in (
+        ({"seed": 6}, "seed is 5 in the state and 6 here"),
+        ({"pack": {"pool": 5}}, "pack.pool is 4 in the state and 5 here"),
+        ({"sequence_length": 16}, "sequence_length is 32 in the state and 16 here"),
+        ({"lanes": 8}, "lanes is 4 in the state and 8 here"),
+        ({"spread": 2}, "spread is 4 in the state and 2 here"),
+        ({"length": 20}, "length is unset in the state and 20 here"),
+        ({"operators": [{"kind": "shuffle"}]}, "operators is"),
+    ):
+        with Loader({**config, **changes}) as other:
+            before = other.state_dict()
+            with pytest.raises(StateError, match=rf"^the state is of another plan: {words}.*restore these settings"):
+                other.load_state_dict(state)
+            assert other.state_dict() == before
+
+
+def test_what_is_no_order_may_change(config: dict[str, Any], expected: Rows) -> None:
+    with Loader(config) as loader:
+        take(loader, 4)
+        state = loader.state_dict()
+    changes: dict[str, Any] = {
+        "micro_batch_size": 3,
+        "global_batch_size": 6,
+        "backend": BACKENDS["threads"],
+        "snapshots": 1,
+        "memory_bytes": 1000,
+        "engine": "process",
+    }
+    with Loader({**config, **changes}) as other:
+        other.load_state_dict(state)
+        assert rows(take(other, 4)) == expected[4:16]
+
+
+def test_a_later_mixture_may_be_added(config: dict[str, Any], expected: Rows) -> None:
+    with Loader(config) as loader:
+        take(loader, 8)
+        state = loader.state_dict()
+    changed = {**config, "mix": {"schedule": [{"from": 12, "weights": {"web": 1}}]}}
+    with Loader(changed) as other:
+        straight = rows(take(other, 40))
+    with Loader(changed) as other:
+        other.load_state_dict(state)
+        assert rows(take(other, 32)) == straight[8:]
+    assert straight[:12] == expected[:12]
+    assert straight[12:] != expected[12:40]
+    late = {**config, "mix": {"schedule": [{"from": 7, "weights": {"web": 1}}]}}
+    with Loader(late) as other, pytest.raises(StateError, match=r"mix.entries"):
+        other.load_state_dict(state)
+
+
+# Lanes
+
+
+def test_lanes_are_those_set_else_the_state_s_else_the_batch_s(config: dict[str, Any]) -> None:
+    unset = {name: value for name, value in config.items() if name != "lanes"}
+    with Loader(config) as loader:
+        take(loader, 4)
+        state = loader.state_dict()
+    with Loader({**unset, "global_batch_size": 8}) as loader:
+        assert loader.plan["lanes"] == 8
+        loader.load_state_dict(state)
+        assert loader.plan["lanes"] == 4
+        take(loader, 4)
+        assert sorted(loader.state_dict()["lanes"]) == ["0", "1", "2", "3"]
+    with Loader({**unset, "length": 9}) as loader:
+        assert loader.plan["lanes"] == 1
+    with pytest.raises(ConfigError, match=r"^an endless stream needs lanes or global_batch_size; set one of them$"):
+        Loader(unset)
+
+
+# Finite streams
+
+
+@pytest.fixture(scope="module")
+def finite(config: dict[str, Any]) -> dict[str, Any]:
+    """The same data, 21 sequences a pass, micro-batches of 4."""
+    return {**config, "length": 21, "micro_batch_size": 4}
+
+
+def one_pass(loader: Loader) -> Rows:
+    return [row for row in rows(list(loader)) if row[0] < 21]
+
+
+def test_only_finite_streams_have_a_length(config: dict[str, Any], finite: dict[str, Any]) -> None:
+    endless = Loader(config)
+    assert not hasattr(endless, "__len__")
+    with pytest.raises(TypeError):
+        len(endless)  # type: ignore[arg-type]
+    endless.close()
+    for size in (1, 2, 4, 8):
+        for rank in range(size):
+            with Loader(finite, Topology(dp_rank=rank, dp_size=size)) as loader:
+                assert len(loader) == -(-21 // (4 * size))  # type: ignore[arg-type]
+                assert len(list(loader)) == len(loader)  # type: ignore[arg-type]
+
+
+def test_rows_beyond_the_length_are_masked(finite: dict[str, Any]) -> None:
+    with Loader(finite) as loader:
+        last = list(loader)[-1]
+    assert last.sequences == (20, 21, 22, 23)
+    assert last["loss_mask"][1:].sum() == 0
+    assert last["tokens"][1:].sum() == 0
+
+
+def test_an_iterator_ends_with_its_pass_and_the_next_one_gives_the_next(finite: dict[str, Any]) -> None:
+    with Loader(finite) as loader:
+        iterator = iter(loader)
+        passes = [one_pass(loader)]
+        assert next(iterator, None) is not None  # made before, first used now: it gives the next pass
+        rest = list(iterator)
+        assert next(iterator, None) is None
+        assert len(rest) == 5
+        assert loader.consumed == 42
+        passes.append(one_pass(loader))
+    assert [len(rows) for rows in passes] == [21, 21]
+    assert passes[0] != passes[1]
+
+
+def test_restart_gives_the_same_rows_in_every_pass(finite: dict[str, Any]) -> None:
+    with Loader({**finite, "restart": True}) as loader:
+        passes = [one_pass(loader) for _ in range(3)]
+        assert passes[0] == passes[1] == passes[2]
+        digests = {stream_digest(loader.state_dict())}
+    # Positions and digests go on: what was delivered three times isn't what was delivered once.
+    with Loader({**finite, "restart": True}) as loader:
+        one_pass(loader)
+        assert loader.consumed == 21
+        digests.add(stream_digest(loader.state_dict()))
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_passes_resume_where_they_were_stopped(finite: dict[str, Any], restart: bool) -> None:
+    settings = {**finite, "restart": restart}
+    states, batches = [], []
+    with Loader(settings) as loader:
+        for _ in range(3):
+            for batch in loader:
+                batches.append(batch)
+                states.append(loader.state_dict())
+        end = loader.state_dict()
+    assert end == states[-1]
+    for number in (0, 3, 5, 6, 11, 14, 17):
+        with Loader(settings) as resumed:
+            resumed.load_state_dict(states[number])
+            got: list[Batch] = []
+            while len(got) < len(batches) - number - 1:
+                got += list(resumed)
+            assert rows(got) == rows(batches[number + 1 :])
+            assert resumed.state_dict() == end
+
+
+def test_an_iterator_that_ended_goes_on_from_a_state_in_mid_pass(finite: dict[str, Any]) -> None:
+    with Loader(finite) as loader:
+        iterator = iter(loader)
+        first = [next(iterator) for _ in range(2)]
+        state = loader.state_dict()
+        rest = list(iterator)
+        assert next(iterator, None) is None
+        loader.load_state_dict(state)
+        assert rows(list(iterator)) == rows(rest)
+    assert len(first) + len(rest) == 6
+
+
+def test_every_sample_once_in_a_counted_pass(config: dict[str, Any]) -> None:
+    with Loader({**config, "length": "count"}) as loader:
+        tokens = [token for batch in loader for row in batch["tokens"].tolist() for token in row if token]
+        counted = len(loader)  # type: ignore[arg-type]
+        assert loader.consumed == counted
+    with Loader({**config, "length": counted + 8}) as longer:
+        report_after = list(longer)
+    assert len(report_after) == counted + 8
+    assert len(tokens) > 3000
+
+
+# Ends
+
+
+def test_a_closed_loader_says_so(config: dict[str, Any]) -> None:
+    loader = Loader(config)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    loader.close()
+    loader.close()
+    for use in (
+        lambda: next(iterator),
+        lambda: next(iter(loader)),
+        loader.state_dict,
+        lambda: loader.load_state_dict(state),
+        loader.__enter__,
+    ):
+        with pytest.raises(StoreError, match=r"^the loader is closed; make a new one$"):
+            use()
+
+
+def test_an_exception_in_the_trainer_closes_the_loader(config: dict[str, Any]) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(ZeroDivisionError), Loader({**config, "backend": BACKENDS["threads"]}) as loader:
+        len(take(loader, 1)) // 0
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("iterating", [False, True])
+def test_a_loader_that_is_forgotten_closes_itself(config: dict[str, Any], iterating: bool) -> None:
+    before = set(threading.enumerate())
+    loader = Loader({**config, "backend": BACKENDS["threads"]})
+    iterator = iter(loader)
+    next(iterator)
+    assert set(threading.enumerate()) > before
+    gone = weakref.ref(loader)
+    del loader
+    if iterating:
+        # An iterator in use keeps its loader.
+        assert next(iterator) is not None
+        assert gone() is not None
+    del iterator
+    gc.collect()
+    assert gone() is None
+    assert set(threading.enumerate()) <= before
+
+
+def test_loading_a_state_leaves_nothing_of_the_session_before(config: dict[str, Any]) -> None:
+    with Loader({**config, "backend": BACKENDS["threads"]}) as loader:
+        take(loader, 1)
+        state, threads = loader.state_dict(), threading.active_count()
+        for _ in range(5):
+            loader.load_state_dict(state)
+            take(loader, 1)
+        assert threading.active_count() == threads
+
+
+# Reports
+
+
+def test_the_report_counts_what_was_given(config: dict[str, Any]) -> None:
+    with Loader({**config, "micro_batch_size": 2}) as loader:
+        reports = [loader.report()]
+        for _ in range(6):
+            take(loader, 5)
+            reports.append(loader.report())
+    assert [report["sequences"] for report in reports] == [0, 10, 20, 30, 40, 50, 60]
+    assert [report["consumed"] for report in reports] == [0, 10, 20, 30, 40, 50, 60]
+    last = reports[-1]
+    assert last["capacity_tokens"] == 60 * 33
+    assert last["packing_efficiency"] == last["tokens"] / last["capacity_tokens"]
+    assert 0.8 < last["packing_efficiency"] <= 1
+    assert sum(last["delivered"].values()) == last["tokens"]
+    assert sorted(last["pulled"]) == sorted(last["delivered"]) == ["code", "web"]
+    for before, after in pairwise(reports):
+        for name in ("tokens", "documents"):
+            assert after[name] > before[name]
+        # Pulled is ahead of delivered by what the packer holds, and neither goes back.
+        assert all(after["pulled"][name] >= max(before["pulled"][name], after["delivered"][name]) for name in ("web",))
+    assert last["bad_samples"] == {"code": 0, "web": 0}
+
+
+def test_the_report_counts_through_passes_and_states(config: dict[str, Any]) -> None:
+    with Loader({**config, "length": 10}) as loader:
+        list(loader)
+        first = loader.report()
+        state = loader.state_dict()
+        list(loader)
+        loader.load_state_dict(state)
+        list(loader)
+        second = loader.report()
+    assert (first["sequences"], second["sequences"]) == (10, 30)
+    assert second["consumed"] == 20
+    assert second["capacity_tokens"] == 30 * 33
+    assert sum(second["delivered"].values()) == second["tokens"]
+
+
+def test_epochs_are_a_range_over_the_lanes(tmp_path: Path) -> None:
+    config = stream(tmp_path, per_source={"code": {"weight": 9}, "web": {"weight": 1}})
+    with Loader(config) as loader:
+        assert loader.report()["epochs"] == {"code": [0, 0], "web": [0, 0]}
+        take(loader, 300)
+        epochs = loader.report()["epochs"]
+    low, high = epochs["code"]
+    assert 2 <= low <= high <= low + 3
+    assert epochs["web"][1] <= 1
+
+
+def test_skipped_samples_are_counted(tmp_path: Path) -> None:
+    config = stream(tmp_path, settings={"on_bad_sample": "skip"})
+    path = Path(config["sources"]["web"]["path"][0])
+    lines = path.read_text().splitlines()
+    for number in (3, 30, 60):
+        lines[number] = '{"tokens": "none"}'
+    path.write_text("\n".join(lines) + "\n")
+    with Loader({**config, "length": "count"}) as loader:
+        list(loader)
+        assert loader.report()["bad_samples"] == {"code": 0, "web": 3}
