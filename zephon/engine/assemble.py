@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections import Counter
 from hashlib import blake2b
 
@@ -14,6 +15,8 @@ from zephon.collate.host import HostBatch
 from zephon.errors import StateError
 from zephon.item import Row
 from zephon.lanes.state import DIGEST_BYTES
+
+LITTLE = sys.byteorder == "little"
 
 
 class Assembler:
@@ -37,9 +40,10 @@ class Assembler:
         if row is None:
             return None
         tokens = self._tokens[place]
-        delivered = self.delivered
+        delivered, pieces = self.delivered, self._pieces
         layout: list[int] = []
         masked = False
+        documents = total = 0
         for item, start, stop, offset in row.spans:
             payload = item.payload
             if payload is None or payload.tokens is None:
@@ -49,14 +53,16 @@ class Assembler:
             size = stop - start
             first = item.place + start
             tokens[offset : offset + size] = payload.tokens[first : first + size]
-            self._pieces += (place, offset, size)
+            pieces += (place, offset, size)
             layout += (offset, size)
             delivered[item.source] += size
-            self.tokens += size
-            if start == 0:
-                self.documents += 1
+            total += size
+            if not start:
+                documents += 1
             if payload.mask is not None:
                 masked = True
+        self.tokens += total
+        self.documents += documents
         mask = self._fill_mask(place, row) if masked or self._mask is not None else None
         return row_digest(tokens, layout, mask if masked else None)
 
@@ -83,11 +89,12 @@ def row_digest(tokens: NDArray[np.int32], layout: list[int], mask: NDArray[np.ui
 
     See docs/stream.md, "Rows, loss, digest".
     """
-    digest = xxhash.xxh3_64(np.ascontiguousarray(tokens, "<i4").data)
+    digest = xxhash.xxh3_64(tokens.data if LITTLE else tokens.astype("<i4").data)
     digest.update(struct.pack(f"<{len(layout)}i", *layout))
     if mask is not None:
         digest.update(mask.data)
-    return int(digest.intdigest()).to_bytes(8, "little")
+    # The canonical form is big-endian.
+    return bytes(digest.digest()[::-1])
 
 
 def chain(lane_digest: bytes, digest: bytes) -> bytes:

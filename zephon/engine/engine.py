@@ -12,7 +12,7 @@ from zephon.collate.host import HostBatch
 from zephon.engine.assemble import Assembler, chain
 from zephon.engine.feed import PageFeed
 from zephon.errors import ZephonError
-from zephon.item import Item, Payload, Row
+from zephon.item import Item, Row
 from zephon.lanes.lane import Lane
 from zephon.lanes.mixer import Pulled
 from zephon.lanes.spec import LaneSpec
@@ -93,7 +93,6 @@ class Engine:
         size, rank = self._topology.dp_size, self._topology.dp_rank
         stop = self._position + size * self._micro_batch_size
         assembler = Assembler(self._micro_batch_size, self._spec.capacity, self._pad_id)
-        scratch: Assembler | None = None
         changes: dict[int, LaneState] = {}
         while True:
             while len(self._planned) < self._plan_ahead and not (self._planned and self._planned[-1].failure):
@@ -110,9 +109,12 @@ class Engine:
                 digest = assembler.add(planned.sequence, planned.row)
             else:
                 # Another rank's row of a shared lane: its digest is part of the lane's.
-                scratch = Assembler(1, self._spec.capacity, self._pad_id)
-                digest = scratch.add(planned.sequence, planned.row)
-            self._finish(planned, digest, changes)
+                digest = Assembler(1, self._spec.capacity, self._pad_id).add(planned.sequence, planned.row)
+            if planned.state is not None:
+                number = planned.sequence % self._spec.lanes
+                if digest is not None:
+                    self._digests[number] = chain(self._digests[number], digest)
+                changes[number] = replace(planned.state, digest=self._digests[number])
         self._position = stop if self._length is None else min(stop, self._length)
         self._rows += self._micro_batch_size
         self._tokens += assembler.tokens
@@ -150,13 +152,13 @@ class Engine:
             for later in range(sequence, sequence + self._step * self._plan_ahead, self._step):
                 upcoming = later % self._spec.lanes
                 if upcoming not in self._lanes:
-                    state = _with_payloads(self._states[upcoming])
+                    state = _with_payloads(self._states[upcoming], self._feed)
                     self._lanes[upcoming] = Lane(self._spec, upcoming, self._feed, state=state, pulled=self._pulled)
         return self._lanes[number]
 
     def _fetch(self, row: Row | None) -> list[tuple[int, list[Item]]]:
         """Order the documents of a row that aren't in memory, by block."""
-        if row is None:
+        if row is None or not self._feed.num_missing:
             return []
         blocks: dict[tuple[str, int], list[Item]] = {}
         for span in row.spans:
@@ -169,19 +171,11 @@ class Engine:
             for (source, q), items in blocks.items()
         ]
 
-    def _finish(self, planned: _Planned, digest: bytes | None, changes: dict[int, LaneState]) -> None:
-        if planned.state is None:
-            return
-        number = planned.sequence % self._spec.lanes
-        if digest is not None:
-            self._digests[number] = chain(self._digests[number], digest)
-        changes[number] = replace(planned.state, digest=self._digests[number])
 
-
-def _with_payloads(state: LaneState) -> LaneState:
+def _with_payloads(state: LaneState, feed: PageFeed) -> LaneState:
     """Give restored items an empty payload each, to be filled when their row is due."""
     operators = tuple(
-        HeldState(part.state, tuple(replace(item, payload=Payload(), place=0) for item in part.held))
+        HeldState(part.state, tuple(replace(item, payload=feed.missing(), place=0) for item in part.held))
         for part in state.operators
     )
     return replace(state, operators=operators)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -51,6 +52,8 @@ class PageFeed:
         # No document is longer after the `long` policy.
         self.longest = sys.maxsize if self.long == "split" else spec.capacity
         self.skip_bad = skip_bad
+        # Documents without tokens: as long as there are none, no row has to be looked through.
+        self.num_missing = 0
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
         self._seed = spec.seed
@@ -98,7 +101,8 @@ class PageFeed:
                 raise StateError(
                     f"{where}: a held document has {stop - start} tokens, {item.length} in the state; {CHANGED}"
                 )
-            if item.payload is not None:
+            if item.payload is not None and item.payload.tokens is None:
+                self.num_missing -= 1
                 item.payload.tokens = page.tokens[start:stop].view(np.int32).copy()
                 item.payload.mask = None if page.mask is None else page.mask[start:stop].copy()
 
@@ -108,6 +112,11 @@ class PageFeed:
             raise StateError(
                 f"{where}: the block's bytes hash to {page.block_hash:016x}, {block_hash:016x} in the state; {CHANGED}"
             )
+
+    def missing(self) -> Payload:
+        """Return the payload of a document that has to be read when its row is due."""
+        self.num_missing += 1
+        return Payload()
 
     def payload(self, page: Page) -> Payload | None:
         """Return a page's tokens as a payload; None where memory is used up."""
@@ -151,23 +160,48 @@ class PageReader:
         self._ordered = self.samples
 
     def _samples(self, taken: int) -> Iterator[Sequence[Item] | None]:
-        """Yield each sample's documents from number `taken` on; see BlockReader.take."""
+        """Yield each sample's documents from number `taken` on; see BlockReader.take.
+
+        Items are made when they are taken: those of all open pages together would fill the processor's cache.
+        """
+        feed, source, q, order = self._feed, self._place.source, self._place.q, self._order
         while taken < self.samples:
             start, stop = taken, self._ordered
             page = self._take_page()
-            bad = dict(page.bad)
+            block_hash, payload, bad = self.block_hash, feed.payload(page), dict(page.bad)
+            # An array gives plain numbers and is as small as NumPy's.
+            offsets = array("q", page.offsets.tobytes())
+            counts = array("i", page.counts.tobytes())
+            meta = None if page.meta is None else page.meta.tolist()
+            plain = payload is not None and meta is None and not bad and feed.longest == sys.maxsize
+            document = 0
             # The next run is ordered when half of this one is taken.
             order_at = (start + stop) // 2
-            for taken, items in enumerate(self._items(page, start, stop), start):
+            for taken in range(start, stop):
                 if taken == order_at:
                     self._order_page(self._full)
-                if bad and taken - start in bad:
-                    if not self._feed.skip_bad:
-                        message = bad[taken - start]
-                        raise DataError(f"source {self._place.source}: {message}; mend it, or set on_bad_sample: skip")
+                count = counts[taken - start]
+                if count == 1 and plain:
+                    at = offsets[document]
+                    document += 1
+                    yield (Item(source, q, order[taken], 0, 0, offsets[document] - at, (), block_hash, payload, at),)
+                    continue
+                if taken - start in bad:
+                    if not feed.skip_bad:
+                        raise DataError(f"source {source}: {bad[taken - start]}; mend it, or set on_bad_sample: skip")
                     yield None
-                else:
-                    yield items
+                    continue
+                items = []
+                for part in range(count):
+                    at, length = offsets[document], offsets[document + 1] - offsets[document]
+                    if length <= feed.longest or feed.long == "truncate":
+                        # Without the page, each document has to be read again by itself.
+                        own, at = (feed.missing(), 0) if payload is None else (payload, at)
+                        length = min(length, feed.longest)
+                        numbers = () if meta is None else tuple(meta[document])
+                        items.append(Item(source, q, order[taken], part, 0, length, numbers, block_hash, own, at))
+                    document += 1
+                yield tuple(items)
             taken = stop
 
     def _take_page(self) -> Page:
@@ -180,35 +214,6 @@ class PageReader:
         self._feed.check_hash(page, self._expected, f"source {place.source}, block {place.block}")
         self._expected = self.block_hash = page.block_hash
         return page
-
-    def _items(self, page: Page, start: int, stop: int) -> list[tuple[Item, ...]]:
-        """Return the documents of each of the page's samples, numbers [start, stop) of the order."""
-        feed, source, q, block_hash = self._feed, self._place.source, self._place.q, self.block_hash
-        offsets = page.offsets.tolist()
-        lengths = np.diff(page.offsets).tolist()
-        samples = self._order[start:stop]
-        payload = feed.payload(page)
-        plain = payload is not None and page.meta is None and max(lengths, default=0) <= feed.longest
-        if plain and len(lengths) == len(samples) and (page.counts == 1).all():
-            return [
-                (Item(source, q, sample, 0, 0, length, (), block_hash, payload, at),)
-                for sample, length, at in zip(samples, lengths, offsets, strict=False)
-            ]
-        meta = [()] * len(lengths) if page.meta is None else [tuple(row) for row in page.meta.tolist()]
-        found: list[tuple[Item, ...]] = []
-        document = 0
-        for sample, count in zip(samples, page.counts.tolist(), strict=True):
-            items = []
-            for part in range(count):
-                length, at = lengths[document], offsets[document]
-                if length <= feed.longest or feed.long == "truncate":
-                    # Without the page, each document has to be read again by itself.
-                    own, at = (Payload(), 0) if payload is None else (payload, at)
-                    length = min(length, feed.longest)
-                    items.append(Item(source, q, sample, part, 0, length, meta[document], block_hash, own, at))
-                document += 1
-            found.append(tuple(items))
-        return found
 
     def _order_page(self, size: int) -> None:
         """Order the next run of samples, if there is one and none is under way."""

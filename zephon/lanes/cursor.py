@@ -22,7 +22,7 @@ class Cursor:
 
     __slots__ = (
         "_ahead", "_end", "_feed", "_first", "_lanes", "_numbers", "_picks", "_readers", "_spread_key", "name",
-        "passed", "phase_draw", "stride",
+        "passed", "phase_draw", "stride", "used_up",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,8 @@ class Cursor:
         self.phase_draw = draw(key(seed, "phase", source.name, lane), pass_number)
         self.stride = 0
         self.passed: int | None = None
+        # Whether no sample is left.
+        self.used_up = False
         if state is None:
             self._numbers = [0, 0, 0, 0]
             while len(self._readers) < spread and self._exists(len(self._readers)):
@@ -59,12 +61,8 @@ class Cursor:
             self.passed = state.passed
             self._numbers = list(state.numbers)
             self._readers = [self._read(*block, ahead=False) for block in state.open]
+        self.used_up = not self._readers
         self._look_ahead()
-
-    @property
-    def used_up(self) -> bool:
-        """Whether no sample is left."""
-        return not self._readers
 
     def take(self) -> Sequence[Item] | None:
         """Return the next sample's documents, or None for a bad one that is skipped."""
@@ -76,6 +74,8 @@ class Cursor:
         reader = readers[index]
         items = reader.take()
         numbers[PULLS] += 1
+        if items:
+            numbers[EMPTY] = 0
         block = BLOCKS + 3 * index
         taken = numbers[block + 1] + 1
         numbers[block + 1] = taken
@@ -90,10 +90,6 @@ class Cursor:
         self._numbers[EMPTY] += 1
         self._numbers[BAD] += bad
         return self._numbers[EMPTY], self._numbers[BAD]
-
-    def count_full(self) -> None:
-        """Note that a sample had documents."""
-        self._numbers[EMPTY] = 0
 
     def state(self) -> SourceState:
         """Return the cursor's state."""
@@ -117,6 +113,7 @@ class Cursor:
         if not self._exists(k):
             del self._readers[index]
             del self._numbers[block : block + 3]
+            self.used_up = not self._readers
             return
         self._readers[index] = self._ahead.popleft() if self._ahead else self._read(k, 0, 0, ahead=False)
         self._numbers[block : block + 3] = (k, 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -35,6 +36,7 @@ class Mixer:
         self._pass_number = pass_number
         self._feed = feed
         self._pulled = pulled
+        self._by_samples = spec.by_samples
         self._cursors: dict[str, Cursor] = {}
         self._means = {source.name: 1 if spec.by_samples else source.mean_tokens for source in spec.sources}
         self.entry = entry
@@ -54,32 +56,27 @@ class Mixer:
 
     def pull(self, sequence: int) -> Sequence[Item] | None:
         """Take the next sample, for sequence number `sequence` of the pass; None where every source is used up."""
-        entries = self._spec.entries
-        while self.entry + 1 < len(entries) and (entries[self.entry + 1].start <= sequence or not self._active):
-            self._enter(self.entry + 1)
-        active = self._active
-        if not active:
-            return None
-        cursor = active[0]
-        passed = cursor.passed
-        for other in active:
-            # Both are numbers here: an active source has a pass.
-            if other.passed < passed:  # type: ignore[operator]
-                cursor, passed = other, other.passed
+        if sequence >= self._next_entry or not self._active:
+            self._move_on(sequence)
+            if not self._active:
+                return None
+        passed = -1
+        for other in self._active:
+            # An active source has a pass, and passes aren't negative.
+            if passed < 0 or other.passed < passed:  # type: ignore[operator]
+                cursor = other
+                passed = other.passed  # type: ignore[assignment]
         items = cursor.take()
-        charge = 0
         if items:
+            charge = 0
             for item in items:
                 charge += item.length
             self._pulled[cursor.name] += charge
             charge *= TOKEN
-            cursor.count_full()
         else:
             charge = 1
             items = self._without_documents(cursor, bad=items is None)
-        if self._spec.by_samples:
-            charge = TOKEN
-        cursor.passed = passed + charge * cursor.stride  # type: ignore[operator]
+        cursor.passed = passed + (TOKEN if self._by_samples else charge) * cursor.stride
         if cursor.used_up:
             self._choose_active()
         return items
@@ -108,6 +105,12 @@ class Mixer:
             )
         return ()
 
+    def _move_on(self, sequence: int) -> None:
+        """Enter the mixtures that are due, or that come because nothing is left in the one before."""
+        entries = self._spec.entries
+        while self.entry + 1 < len(entries) and (entries[self.entry + 1].start <= sequence or not self._active):
+            self._enter(self.entry + 1)
+
     def _enter(self, entry: int) -> None:
         old = self._active
         strides = self._spec.entries[entry].strides()
@@ -133,6 +136,8 @@ class Mixer:
         self._choose_active()
 
     def _choose_active(self) -> None:
+        following = self._spec.entries[self.entry + 1 :]
+        self._next_entry: float = following[0].start if following else math.inf
         self._active = [c for c in self._cursors.values() if c.passed is not None and not c.used_up]
 
     def _cursor(self, name: str, state: SourceState | None) -> Cursor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache, partial
 
 import msgspec
 import numpy as np
@@ -18,6 +19,10 @@ TOKEN = 1024
 ENDLESS_PASS = 1 << 32
 
 
+def _key_of(purpose: str, seed: int, name: str, epoch: int) -> int:
+    return key(seed, purpose, name, epoch)
+
+
 class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A source as a lane sees it; `block_samples[b]` is the number of samples of block b."""
 
@@ -30,7 +35,7 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
     def place(self, seed: int, q: int) -> tuple[int, int, list[int]]:
         """Return (epoch, block, samples in order) of the block at global ordinal `q`."""
         epoch, slot = divmod(q, self.num_blocks)
-        block = permute(key(seed, "blocks", self.name, epoch), slot, self.num_blocks)
+        block = permute(_blocks_key(seed, self.name, epoch), slot, self.num_blocks)
         return epoch, block, order(key(seed, "samples", self.name, epoch, block), int(self.block_samples[block]))
 
     def base(self, pass_number: int) -> int:
@@ -40,6 +45,10 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
     def end(self, pass_number: int) -> int | None:
         """Return the global block ordinal at which a pass ends, None where it never does."""
         return None if self.epochs is None else (pass_number + 1) * self.epochs * self.num_blocks
+
+
+# One key serves all of an epoch's blocks; a few epochs of a few sources are open at a time.
+_blocks_key = lru_cache(maxsize=1024)(partial(_key_of, "blocks"))
 
 
 class EntrySpec(msgspec.Struct, frozen=True, kw_only=True):
