@@ -35,15 +35,14 @@ class Crew:
         self.closed = False
         self.workers: list[Worker] = []
         self._argument = argument
+        self._num_workers = num_workers
         self._slots = slots
         self._slot_bytes = slot_bytes
         self.owner = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
-        self._selector.register(self._woken, selectors.EVENT_READ)
         try:
-            for _ in range(num_workers):
-                self._add()
+            self.restart()
         except BaseException:
             self.close()
             raise
@@ -60,6 +59,15 @@ class Crew:
         if not self.closed:
             self._add()
         return worker.child.fate()
+
+    def restart(self) -> None:
+        """Have a full crew of fresh workers, whatever state this one is in."""
+        self._dismiss()
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        while len(self.workers) < self._num_workers and not self.closed:
+            self._add()
 
     def interrupt(self) -> None:
         """Let whoever waits find the crew closed, and tell the workers to end; from any thread."""
@@ -80,12 +88,18 @@ class Crew:
             # A copy in a forked process: the workers aren't its.
             return
         self.interrupt()
-        deadline = time.monotonic() + CLOSE_S
-        while self.workers:
-            self.workers.pop().child.close(grace_s=max(0.0, deadline - time.monotonic()))
+        self._dismiss()
         self._selector.close()
         self._wake.close()
         self._woken.close()
+
+    def _dismiss(self) -> None:
+        for worker in self.workers:
+            worker.child.hang_up()
+        deadline = time.monotonic() + CLOSE_S
+        while self.workers:
+            self.workers[-1].child.close(grace_s=max(0.0, deadline - time.monotonic()))
+            self.workers.pop()
 
     def _add(self) -> None:
         child = launch("zephon.backends.worker:work", self._argument, slots=self._slots, slot_bytes=self._slot_bytes)
@@ -95,11 +109,11 @@ class Crew:
 
 
 def finish(crew: Crew) -> None:
-    """Close a crew whose backend nobody closed: at collection, or at the interpreter's end."""
+    """Close a crew from any thread, or at the interpreter's end, whoever may be waiting for it."""
     if os.getpid() != crew.owner:
         return
     crew.interrupt()
-    # A thread that waits in `take` is on its way out; it mustn't find the selector closed under it.
+    # A thread that waits in `take` is on its way out; it shouldn't find the selector closed under it.
     held = crew.lock.acquire(timeout=CLOSE_S)
     try:
         crew.close()

@@ -49,6 +49,7 @@ class ProcessesBackend:
         self._tickets = 0
         self._failed_starts = 0
         self._broken: ZephonError | None = None
+        self._torn = False
 
     def submit(self, order: Order) -> int:
         """Queue an order and return its ticket."""
@@ -89,13 +90,11 @@ class ProcessesBackend:
 
     def close(self) -> None:
         """Wake a `take` that waits, and end the workers; those that don't end within a second are killed."""
-        self._crew.interrupt()
-        with self._crew.lock:
-            self._finalizer.detach()
-            self._crew.close()
-            self._waiting.clear()
-            self._queue.clear()
-            self._done.clear()
+        self._finalizer.detach()
+        finish(self._crew)
+        self._waiting.clear()
+        self._queue.clear()
+        self._done.clear()
 
     def _check_open(self) -> None:
         if self._crew.closed:
@@ -103,17 +102,25 @@ class ProcessesBackend:
 
     def _pump(self, timeout_s: float | None) -> None:
         """Take in what workers have to say, and give out orders."""
-        for worker in self._crew.ready(timeout_s):
+        if self._torn:
+            self._start_over()
+        ready = self._crew.ready(timeout_s)
+        # Stays set where an interrupt (Ctrl-C in a notebook) strikes from here on; while waiting it does no harm.
+        self._torn = True
+        for worker in ready:
             try:
                 header, arrays = worker.child.receiver.receive()
                 self._settle(worker, header, arrays)
             except EOFError:
                 self._bury(worker)
-            except BaseException:
-                # Interrupted between hearing and noting it: the worker's orders are submitted again.
-                worker.child.hang_up()
-                raise
         self._dispatch()
+        self._torn = False
+
+    def _start_over(self) -> None:
+        """Give all orders without an answer to fresh workers: who has which is unsure after an interrupt."""
+        self._crew.restart()
+        self._queue.clear()
+        self._queue.extend(ticket for ticket in sorted(self._waiting) if ticket not in self._done)
 
     def _dispatch(self) -> None:
         """Give queued orders to the workers that have least to do."""
@@ -148,7 +155,7 @@ class ProcessesBackend:
             self._failed_starts = 0
 
     def _answer(self, worker: Worker, ticket: int, result: Page | ZephonError) -> None:
-        # In this order, so that an interrupt in between loses nothing.
+        # In this order: an interrupt in between loses nothing, and `_start_over` passes it over.
         if ticket in self._waiting:
             self._done[ticket] = result
             del self._waiting[ticket]

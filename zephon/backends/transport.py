@@ -24,6 +24,7 @@ from zephon.backends.shared_memory import attach, reserve
 SLOTS = 2
 SLOT_BYTES = 2 << 20
 SOCKET_BYTES = 1 << 18
+CLOSE_S = 1.0
 
 _LENGTH = struct.Struct("<I")
 _MORE = _LENGTH.pack(0)
@@ -87,9 +88,12 @@ class Sender:
     def close(self) -> None:
         """Close this end: wakes a `send` that waits and the other side; may be called again."""
         _hang_up(self._connection)
-        with self._busy:
-            self._connection.close()
-            self._ring = self._ring[:0].copy()
+        # Whoever is in there has been woken. Not without end: an interrupt may have left it locked for good.
+        held = self._busy.acquire(timeout=CLOSE_S)
+        self._connection.close()
+        self._ring = self._ring[:0].copy()
+        if held:
+            self._busy.release()
 
     def _slot(self) -> int:
         """Return where the next free slot begins, waiting until the receiver has emptied it."""
@@ -152,9 +156,12 @@ class Receiver:
     def close(self) -> None:
         """Close this end: wakes a `receive` that waits and the other side; may be called again."""
         _hang_up(self._connection)
-        with self._busy:
-            self._connection.close()
-            self._ring = self._ring[:0].copy()
+        # Whoever is in there has been woken. Not without end: an interrupt may have left it locked for good.
+        held = self._busy.acquire(timeout=CLOSE_S)
+        self._connection.close()
+        self._ring = self._ring[:0].copy()
+        if held:
+            self._busy.release()
 
     def _give_back(self) -> None:
         try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -204,53 +206,69 @@ def test_a_forked_copy_doesnt_end_the_workers() -> None:
     workers = workers_of(os.getpid())
     child = os.fork()
     if not child:
-        backend.close()
-        os._exit(0)
-    os.waitpid(child, 0)
+        try:
+            backend.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
     assert backend.take(backend.submit(order(2))).tokens[0] == 2000
     assert workers_of(os.getpid()) == workers
     backend.close()
 
 
-def test_an_interrupt_loses_no_order() -> None:
-    backend = ProcessesBackend(partial(waiting, numbered, seconds=0.02), workers=2)
-    tickets = [backend.submit(order(block)) for block in range(60)]
-    backend.take(tickets[0])
-    main = threading.get_ident()
-    over = threading.Event()
+def interrupted_at(line: int) -> Any:
+    """Return a trace function that raises KeyboardInterrupt at the given line run in zephon.backends, counting all."""
+    seen = [0]
 
-    def interrupt() -> None:
-        while not over.wait(0.013):
-            signal.pthread_kill(main, signal.SIGUSR1)
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if "zephon/backends" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            seen[0] += 1
+            if seen[0] == line:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
 
-    def raise_interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    return trace
 
-    before = signal.signal(signal.SIGUSR1, raise_interrupt)
-    thread = threading.Thread(target=interrupt)
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_interrupt_loses_no_order(seed: int) -> None:
+    """Ctrl-C strikes anywhere; whoever goes on afterwards gets every page that he asks for again."""
+    backend = ProcessesBackend(partial(waiting, numbered, seconds=0.001), workers=2)
+    before = sys.gettrace()
     interrupts = 0
-    taken = []
-    try:
-        thread.start()
-        for ticket in tickets[1:20]:
-            while True:
-                try:
-                    taken.append(int(backend.take(ticket).tokens[0]))
-                    break
-                except KeyboardInterrupt:
-                    interrupts += 1
-                except LookupError:
-                    # Interrupted just when it had been taken.
-                    break
-    finally:
-        over.set()
-        while thread.is_alive():
-            try:
-                thread.join()
-            except KeyboardInterrupt:
-                interrupts += 1
-        signal.signal(signal.SIGUSR1, before)
-    assert interrupts > 2
-    assert [int(backend.take(ticket).tokens[0]) for ticket in tickets[20:]] == [1000 * b for b in range(20, 60)]
+    for line in random.Random(seed).sample(range(1, 160), 5):
+        tickets = [backend.submit(order(block)) for block in range(12)]
+        try:
+            sys.settrace(interrupted_at(line))
+            backend.take(tickets[6])
+        except KeyboardInterrupt:
+            interrupts += 1
+        finally:
+            sys.settrace(before)
+        others = [block for block in range(12) if block != 6]
+        assert [int(backend.take(tickets[block]).tokens[0]) for block in others] == [1000 * b for b in others]
+        backend.drop(tickets[6])
+    assert interrupts > 1
     backend.close()
-    assert until(lambda: not workers_of(os.getpid()), seconds=1)
+    assert not workers_of(os.getpid())
+
+
+def test_an_interrupt_while_waiting_costs_nothing() -> None:
+    backend = ProcessesBackend(partial(waiting, numbered, seconds=0.5), workers=2)
+    ticket = backend.submit(order(3))
+    assert until(lambda: len(workers_of(os.getpid())) == 2, seconds=5)
+    workers = workers_of(os.getpid())
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            backend.take(ticket)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert backend.take(ticket).tokens[0] == 3000
+    assert workers_of(os.getpid()) == workers
+    backend.close()
