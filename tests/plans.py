@@ -60,7 +60,7 @@ def number_of_tokens(rule: str, length: int, rng: random.Random) -> int:
 
 
 def make_samples(shape: Shape, length: int) -> list[list[list[Doc]]]:
-    """Return shards of samples of documents; one document fits a row, so that no source is empty for ever."""
+    """Return shards of samples of documents; one document a shard fits a row, so that rows come by and by."""
     rng = random.Random(shape.seed)
     shards = []
     for count in shape.shards:
@@ -73,9 +73,9 @@ def make_samples(shape: Shape, length: int) -> list[list[list[Doc]]]:
                 mask = tuple(int(rng.random() < 0.7) for _ in tokens) if shape.masked else None
                 docs.append(Doc(tokens=tokens, mask=mask, group=rng.randrange(shape.groups)))
             samples.append(docs)
+        if not any(len(doc.tokens) <= length + 1 for docs in samples for doc in docs):
+            samples[0] = [Doc(tokens=(7,) * (1 + length // 2), mask=(1,) * (1 + length // 2) if shape.masked else None)]
         shards.append(samples)
-    if not any(len(doc.tokens) <= length + 1 for samples in shards for docs in samples for doc in docs):
-        shards[0][0] = [Doc(tokens=(7,), mask=(1,) if shape.masked else None)]
     return shards
 
 
