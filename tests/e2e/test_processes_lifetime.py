@@ -20,12 +20,12 @@ from functools import partial
 from zephon.backends.processes import ProcessesBackend
 from zephon.testing.prepare import numbered, order, waiting
 """
-RUNNING = """
+BUSY = """
 backend = ProcessesBackend(partial(waiting, numbered, seconds=0.05), workers=2)
 backend.take(backend.submit(order(1)))
 tickets = [backend.submit(order(block)) for block in range(500)]
-print("ready", flush=True)
 """
+RUNNING = BUSY + 'print("ready", flush=True)\n'
 
 
 def start(code: str, *, options: tuple[str, ...] = ("-W", "error")) -> subprocess.Popen[str]:
@@ -77,9 +77,10 @@ def test_nothing_is_left_when_a_forked_copy_hides_the_death() -> None:
 
 def test_interrupt_reaches_the_program_alone() -> None:
     process = start(
-        RUNNING
+        BUSY
         + """
 try:
+    print("ready", flush=True)
     for ticket in tickets:
         backend.take(ticket)
 except KeyboardInterrupt:
