@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +34,9 @@ def compare(segment: Segment, outcome: Outcome, reference: Outcome) -> Line:
     """Return how a segment differs from the uninterrupted run at the checkpoints and the steps that it has."""
     saved = max(outcome.digests)
     differences = [abs(loss - reference.losses[step]) for step, loss in outcome.losses.items()]
+    if any(math.isnan(difference) for difference in differences):
+        # max() would pass over it.
+        differences = [math.nan]
     return Line(
         segment=segment,
         outcome=outcome,

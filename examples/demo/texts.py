@@ -31,7 +31,7 @@ class Text(NamedTuple):
 def read_texts(root: Path, patterns: Sequence[str]) -> Iterator[Text]:
     """Yield the texts of the files below `root` that match a pattern, cleaned, in the order of their paths.
 
-    HTML becomes plain text, .gz and .dz are decompressed. Files that aren't UTF-8 are left out, and so
+    HTML becomes plain text, .gz is decompressed. Files that aren't UTF-8 are left out, and so
     are those shorter than 200 characters; longer ones than 200,000 are cut to that.
     """
     found = {path for pattern in patterns for path in root.rglob(pattern)}
@@ -46,7 +46,7 @@ def read_text(path: Path) -> str | None:
     """Return a file's text, cleaned, or None where it isn't UTF-8 text."""
     data = path.read_bytes()
     try:
-        if path.suffix in (".gz", ".dz"):
+        if path.suffix == ".gz":
             data = gzip.decompress(data)
         text = data.decode()
     except (UnicodeDecodeError, OSError, EOFError):
