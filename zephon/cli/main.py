@@ -36,3 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
