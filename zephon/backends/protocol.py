@@ -14,7 +14,8 @@ Build = Callable[[], Prepare]
 class Backend(Protocol):
     """Runs `prepare` on orders; constructed as `XBackend(build, workers=n)`.
 
-    `build` is called once in each worker and returns that worker's `prepare`; it must be picklable.
+    `build` is called once in each process and returns its `prepare`, which may run in several threads at a
+    time; it must be picklable.
     One thread submits, takes and drops; any thread may close. An exception of `build` or `prepare`
     is raised by `take`: ZephonErrors as they are, others as StoreError or DataError with the place.
     """

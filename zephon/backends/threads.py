@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 
 from zephon.backends.failures import CLOSED, failed_build, failed_order
-from zephon.backends.protocol import Build
+from zephon.backends.protocol import Build, Prepare
 from zephon.errors import StoreError, ZephonError
 from zephon.page import Order, Page
 
@@ -25,6 +25,8 @@ class Board:
         self.done: dict[int, Page | ZephonError] = {}
         self.broken: ZephonError | None = None
         self.closed = False
+        self.building = threading.Lock()
+        self.prepare: Prepare | None = None
 
     def close(self) -> None:
         with self.changed:
@@ -119,7 +121,13 @@ class ThreadsBackend:
 
 def _work(board: Board, build: Build) -> None:
     try:
-        prepare = build()
+        # One for all threads: a tokenizer takes seconds to load.
+        with board.building:
+            if board.prepare is None and board.broken is None:
+                board.prepare = build()
+            prepare = board.prepare
+        if prepare is None:
+            return
     except BaseException as error:  # noqa: BLE001 - raised by `take`, where somebody sees it
         board.fail(failed_build(error))
         return
