@@ -22,7 +22,7 @@ from zephon.config import Source
 ROWS = 30
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_every_topology_delivers_the_page_s_rows(data: st.DataObject) -> None:
     case = data.draw(cases(finite=False))
@@ -44,7 +44,7 @@ def test_every_topology_delivers_the_page_s_rows(data: st.DataObject) -> None:
                 check_state(ranks.state(), expected)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_finite_streams_end_together_and_go_on_with_the_next_pass(data: st.DataObject) -> None:
     case = data.draw(cases(finite=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from drive import BACKENDS, QUIET, Expected, Ranks, Written, check_state, check_step, formats, sizes, write_case
 from hypothesis import given, settings
@@ -14,14 +14,17 @@ from profiles import examples
 
 
 class Leg(NamedTuple):
-    """A run between two resumes: it takes steps, and its checkpoint is of the step before last `back`."""
+    """A run between two resumes: it takes steps, and its checkpoint is of the step `back` before the last.
+
+    `reload` goes on from it in the same loaders first: "whole" from the merged state, "own" from each rank's part.
+    """
 
     size: int
     micro_batch: int
     backend: dict[str, Any]
     steps: int
     back: int
-    reload: bool
+    reload: Literal["no", "whole", "own"]
 
 
 @st.composite
@@ -34,12 +37,12 @@ def legs(draw: st.DrawFn, lanes: int) -> list[Leg]:
         backend=st.sampled_from((QUIET, *BACKENDS)),
         steps=st.integers(0, 3),
         back=st.sampled_from([0, 0, 0, 1, 2]),
-        reload=st.booleans(),
+        reload=st.sampled_from(["no", "whole", "own"]),
     )
     return draw(st.lists(leg, min_size=10, max_size=12))
 
 
-def straight_states(written: Written, passes: int, count: int) -> dict[int, dict[str, Any]]:
+def straight_states(written: Written, count: int) -> dict[int, dict[str, Any]]:
     """Return the state at every position of a run that is never stopped, of one rank and one row a batch."""
     states = {}
     with Ranks({**written.config, "backend": QUIET}, 1) as ranks:
@@ -62,7 +65,8 @@ def run_legs(written: Written, chain: list[Leg], expected: Expected, straight: d
                     break
                 if check_step(ranks, expected, plan):
                     positions.append(ranks.consumed)
-            state = ranks.state(consumed=positions[max(0, len(positions) - 1 - leg.back)])
+            position = positions[max(0, len(positions) - 1 - leg.back)]
+            state = ranks.state(consumed=position)
             check_state(state, expected)
             consumed = state["consumed"]
             # A state is a function of plan and position: no trace of how the run came there. At a pass's
@@ -70,14 +74,18 @@ def run_legs(written: Written, chain: list[Leg], expected: Expected, straight: d
             at_turn = plan.length is not None and consumed % plan.length == 0
             if consumed in straight and not at_turn:
                 assert state == straight[consumed]
-            if leg.reload:
-                ranks.load(state)
+            if leg.reload != "no":
+                if leg.reload == "whole":
+                    ranks.load(state)
+                else:
+                    for loader in ranks.loaders:
+                        loader.load_state_dict(loader.state_dict(consumed=position))
                 assert ranks.consumed == consumed
                 if plan.length is None or consumed + leg.size * leg.micro_batch <= len(expected.rows):
                     check_step(ranks, expected, plan)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_resume_equals_continue(data: st.DataObject) -> None:
     case: Case = data.draw(cases(finite=False))
@@ -85,11 +93,11 @@ def test_resume_equals_continue(data: st.DataObject) -> None:
     forms = data.draw(formats(case))
     with tempfile.TemporaryDirectory() as folder:
         written = write_case(case, forms, Path(folder))
-        straight = straight_states(written, 1, 60)
+        straight = straight_states(written, 60)
         run_legs(written, chain, Expected(written.plan, count=60), straight)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(15))
 @given(data=st.data())
 def test_resume_equals_continue_in_any_pass(data: st.DataObject) -> None:
     case: Case = data.draw(cases(finite=True))
@@ -98,5 +106,5 @@ def test_resume_equals_continue_in_any_pass(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = write_case(case, forms, Path(folder))
         expected = Expected(written.plan, passes=1 + 60 // written.plan.length)
-        straight = straight_states(written, 0, min(60, len(expected.rows)))
+        straight = straight_states(written, min(60, len(expected.rows)))
         run_legs(written, chain, expected, straight)

@@ -92,7 +92,7 @@ class History:
             raise
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_no_history_changes_the_stream(data: st.DataObject) -> None:
     case = data.draw(cases())
