@@ -178,4 +178,4 @@ class Config(Struct, frozen=True, kw_only=True):
     index_dir: str | None = None
     spill: Spill = Spill()
     snapshots: Positive = 64
-    memory_bytes: Positive = 512 << 20
+    memory_bytes: Positive = 1 << 30

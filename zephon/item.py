@@ -24,7 +24,7 @@ class Payload:
         self.mask = mask
         self.ordered = False
         self._account = account
-        self._num_bytes = tokens.nbytes if account is not None else 0
+        self._num_bytes = 0 if account is None else tokens.nbytes + (0 if mask is None else mask.nbytes)
 
     def __del__(self) -> None:
         if self._account is not None:

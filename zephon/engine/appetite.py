@@ -8,14 +8,20 @@ import msgspec
 
 FIRST_SAMPLES = 8
 TOKEN_BYTES = 4
+# With fewer lanes x sources than this for each worker, a block is ordered as soon as it is next.
+EAGER_STREAMS = 8
 
 
 class Appetite(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples a page by source, samples of a first page, and blocks opened ahead per lane and source."""
+    """Samples a page by source, samples of a first page, and blocks opened ahead per lane and source.
+
+    `eager`: blocks ahead are ordered as soon as they are opened, not only when one before them is nearly used up.
+    """
 
     samples: dict[str, int]
     first_samples: int
     ahead: int
+    eager: bool
 
     def page_samples(self, source: str) -> int:
         """Return how many samples a page of a source holds at most."""
@@ -28,10 +34,10 @@ def appetite(
     """Return what to read for a rank with `num_lanes` lanes, so that open pages take about `pages_bytes`.
 
     Few lanes read further ahead, since one lane's blocks are all that keeps workers busy; many lanes read
-    smaller pages, since each keeps `spread` blocks of each source open.
+    smaller pages, since each keeps `spread` blocks of each source open. A page is half used on average.
     """
     streams = num_lanes * len(mean_tokens)
     ahead = max(1, -(-2 * workers // streams))
-    slot_bytes = pages_bytes // (streams * (spread + ahead))
-    samples = {name: max(1, slot_bytes // (TOKEN_BYTES * mean)) for name, mean in mean_tokens.items()}
-    return Appetite(samples=samples, first_samples=FIRST_SAMPLES, ahead=ahead)
+    page_bytes = 2 * pages_bytes // (streams * spread)
+    samples = {name: max(1, page_bytes // (TOKEN_BYTES * mean)) for name, mean in mean_tokens.items()}
+    return Appetite(samples=samples, first_samples=FIRST_SAMPLES, ahead=ahead, eager=streams <= EAGER_STREAMS * workers)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ from zephon.item import Item, Payload
 from zephon.lanes.spec import LaneSpec, SourceSpec
 from zephon.page import Location, Order, Page
 
+# Documents whose tokens lie in one piece of memory.
+SHARE = 16
 CHANGED = "the data or the tokenizer changed since the state was saved; restore them, or start anew"
 
 
@@ -66,9 +70,13 @@ class PageFeed:
         epoch, block, order = self._sources[source].place(self._seed, q)
         place = BlockPlace(source, q, epoch, block, self._indices[source].location(block))
         full = self._appetite.page_samples(source)
-        # A block that is needed at once comes in a small page first, so that a lane can begin early.
-        first = full if ahead else min(full, self._appetite.first_samples)
-        return PageReader(self, place, order, taken=taken, block_hash=block_hash, first=first, full=full)
+        reader = PageReader(self, place, order, taken=taken, block_hash=block_hash, full=full)
+        if not ahead:
+            # A block that is needed at once comes in a small page first, so that a lane can begin early.
+            reader.order_page(min(full, self._appetite.first_samples))
+        elif self._appetite.eager:
+            reader.expect()
+        return reader
 
     def ahead(self, source: str) -> int:
         """Return how many blocks to open before they are needed."""
@@ -118,13 +126,21 @@ class PageFeed:
         self.num_missing += 1
         return Payload()
 
-    def payload(self, page: Page) -> Payload | None:
-        """Return a page's tokens as a payload; None where memory is used up."""
-        num_bytes = page.tokens.nbytes
+    def payloads(self, page: Page) -> deque[Payload] | None:
+        """Return a page's tokens, SHARE documents a payload; None where memory is used up.
+
+        Copies, so that a document that waits long keeps only its neighbours with it.
+        """
+        num_bytes = page.tokens.nbytes + (0 if page.mask is None else page.mask.nbytes)
         if self._held_bytes + num_bytes > self._limit_bytes:
             return None
         self._held_bytes += num_bytes
-        return Payload(page.tokens.view(np.int32), page.mask, self._release)
+        tokens, mask = page.tokens.view(np.int32), page.mask
+        cuts = [*page.offsets[:-1:SHARE].tolist(), int(page.offsets[-1])]
+        return deque(
+            Payload(tokens[a:b].copy(), None if mask is None else mask[a:b].copy(), self._release)
+            for a, b in pairwise(cuts)
+        )
 
     def _release(self, num_bytes: int) -> None:
         self._held_bytes -= num_bytes
@@ -133,11 +149,11 @@ class PageFeed:
 class PageReader:
     """Gives an open block's samples from pages that hold a run of them each."""
 
-    __slots__ = ("_expected", "_feed", "_first", "_full", "_order", "_ordered", "_place", "_ticket", "block_hash",
+    __slots__ = ("_expected", "_feed", "_full", "_order", "_ordered", "_place", "_ticket", "block_hash",
                  "samples", "take")  # fmt: skip
 
     def __init__(
-        self, feed: PageFeed, place: BlockPlace, order: list[int], *, taken: int, block_hash: int, first: int, full: int
+        self, feed: PageFeed, place: BlockPlace, order: list[int], *, taken: int, block_hash: int, full: int
     ) -> None:
         self._feed = feed
         self._place = place
@@ -150,7 +166,11 @@ class PageReader:
         self.block_hash = block_hash
         # Bound here, because a call of a generator's __next__ is all that a sample costs.
         self.take: Callable[[], Sequence[Item] | None] = self._samples(taken).__next__
-        self._order_page(first)
+
+    def expect(self) -> None:
+        """Order the first page of a block that is needed soon."""
+        if self._ordered == 0:
+            self.order_page(self._full)
 
     def close(self) -> None:
         """Drop what was ordered and not taken."""
@@ -166,25 +186,32 @@ class PageReader:
         """
         feed, source, q, order = self._feed, self._place.source, self._place.q, self._order
         while taken < self.samples:
+            self.order_page(self._full)
             start, stop = taken, self._ordered
             page = self._take_page()
-            block_hash, payload, bad = self.block_hash, feed.payload(page), dict(page.bad)
+            block_hash, bad = self.block_hash, dict(page.bad)
+            payloads = feed.payloads(page)
             # An array gives plain numbers and is as small as NumPy's.
             offsets = array("q", page.offsets.tobytes())
             counts = array("i", page.counts.tobytes())
             meta = None if page.meta is None else page.meta.tolist()
-            plain = payload is not None and meta is None and not bad and feed.longest == sys.maxsize
-            document = 0
+            plain = payloads is not None and meta is None and not bad and feed.longest == sys.maxsize
+            document = first = 0
+            payload: Payload | None = None
+            del page
             # The next run is ordered when half of this one is taken.
             order_at = (start + stop) // 2
             for taken in range(start, stop):
                 if taken == order_at:
-                    self._order_page(self._full)
+                    self.order_page(self._full)
                 count = counts[taken - start]
                 if count == 1 and plain:
+                    if payloads and not document % SHARE:
+                        payload, first = payloads.popleft(), offsets[document]
                     at = offsets[document]
                     document += 1
-                    yield (Item(source, q, order[taken], 0, 0, offsets[document] - at, (), block_hash, payload, at),)
+                    length = offsets[document] - at
+                    yield (Item(source, q, order[taken], 0, 0, length, (), block_hash, payload, at - first),)
                     continue
                 if taken - start in bad:
                     if not feed.skip_bad:
@@ -193,7 +220,9 @@ class PageReader:
                     continue
                 items = []
                 for part in range(count):
-                    at, length = offsets[document], offsets[document + 1] - offsets[document]
+                    if payloads and not document % SHARE:
+                        payload, first = payloads.popleft(), offsets[document]
+                    at, length = offsets[document] - first, offsets[document + 1] - offsets[document]
                     if length <= feed.longest or feed.long == "truncate":
                         # Without the page, each document has to be read again by itself.
                         own, at = (feed.missing(), 0) if payload is None else (payload, at)
@@ -205,7 +234,6 @@ class PageReader:
             taken = stop
 
     def _take_page(self) -> Page:
-        self._order_page(self._full)
         ticket, self._ticket = self._ticket, None
         place = self._place
         if ticket is None:
@@ -215,7 +243,7 @@ class PageReader:
         self._expected = self.block_hash = page.block_hash
         return page
 
-    def _order_page(self, size: int) -> None:
+    def order_page(self, size: int) -> None:
         """Order the next run of samples, if there is one and none is under way."""
         start = self._ordered
         if start >= self.samples or self._ticket is not None:

@@ -100,7 +100,7 @@ def make_engine(
             spread=config.spread,
             workers=1 if config.backend.kind == "inline" else config.backend.workers,
             mean_tokens={source.name: source.mean_tokens for source in spec.sources},
-            pages_bytes=config.memory_bytes // 4,
+            pages_bytes=config.memory_bytes // 2,
         ),
         skip_bad=config.on_bad_sample == "skip",
         limit_bytes=config.memory_bytes,

@@ -12,6 +12,8 @@ from zephon.lanes.spec import SourceSpec
 from zephon.lanes.state import BAD, BLOCKS, EMPTY, NEXT_K, PULLS, SourceState
 
 PICKS = 64
+# Samples left in a block when the one after it is ordered.
+NEAR = 8
 
 
 class Cursor:
@@ -83,6 +85,9 @@ class Cursor:
             self._replace(index)
         elif taken == 1:
             numbers[block + 2] = reader.block_hash
+        if taken == reader.samples - NEAR or reader.samples <= NEAR:
+            for following in self._ahead:
+                following.expect()
         return items
 
     def count_empty(self, *, bad: bool) -> tuple[int, int]:

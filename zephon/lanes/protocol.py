@@ -28,6 +28,10 @@ class BlockReader(Protocol):
         """Return the next sample's documents after the `long` policy; None for a bad sample that is skipped."""
         ...
 
+    def expect(self) -> None:
+        """Prepare: the block, opened ahead, is needed soon."""
+        ...
+
     def close(self) -> None:
         """Give up what is left of the block."""
         ...
