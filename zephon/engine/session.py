@@ -49,9 +49,15 @@ class ThreadSession:
         self._indices = indices
         self._backend: Backend = open_backend(setup.config)
         self._producer: Producer | None = None
-        self._pass_start, self._lanes = starting_states(setup)
+        self._lanes = starting_states(setup)
         self._history = History(setup.consumed, self._lanes, setup.config.snapshots)
         self._consumed = setup.consumed
+        into = setup.consumed if setup.length is None else setup.consumed % setup.length
+        self._pass_start = setup.consumed - into
+        # What the next micro-batch changes besides its own lanes: at a pass's beginning, all of them.
+        self._turned: dict[int, LaneState] = {}
+        if not into:
+            self._turn()
 
     def next(self) -> Delivery | None:
         """Return the next micro-batch; None at a pass's end."""
@@ -68,11 +74,13 @@ class ThreadSession:
         if produced is None:
             self._producer.close()
             self._producer = None
-            self._lanes = next_pass(self._setup, self._history.at(self._consumed), self._consumed)
+            self._lanes = self._history.at(self._consumed)
             self._pass_start = self._consumed
+            self._turn()
             return None
         self._consumed = self._pass_start + produced.position
-        self._history.add(self._consumed, produced.changes, self._consumed)
+        self._history.add(self._consumed, {**self._turned, **produced.changes}, self._consumed)
+        self._turned = {}
         return Delivery(produced.host, self._consumed, produced.counts)
 
     def lanes_at(self, consumed: int) -> dict[int, bytes]:
@@ -87,15 +95,16 @@ class ThreadSession:
             self._producer.close()
             self._producer = None
 
+    def _turn(self) -> None:
+        """Turn all lanes to the pass that begins here; the state at this very position is still that before it."""
+        self._lanes = self._turned = next_pass(self._setup, self._lanes, self._consumed)
 
-def starting_states(setup: Setup) -> tuple[int, dict[int, LaneState]]:
-    """Return the position at which the current pass began, and the lanes' states at `consumed`."""
+
+def starting_states(setup: Setup) -> dict[int, LaneState]:
+    """Return the rank's lanes at `consumed`."""
     lanes = {lane: LaneState() for lane in lanes_of(setup.topology, setup.num_lanes)}
     lanes.update({lane: decode_lane(data, place=f"lane {lane}") for lane, data in setup.lanes.items() if lane in lanes})
-    if setup.length is None:
-        return 0, lanes
-    into = setup.consumed % setup.length
-    return setup.consumed - into, lanes if into else next_pass(setup, lanes, setup.consumed)
+    return lanes
 
 
 def next_pass(setup: Setup, lanes: Mapping[int, LaneState], consumed: int) -> dict[int, LaneState]:
