@@ -1,19 +1,25 @@
-"""Profiles of hypothesis: `ci` by default, `deep` with ZEPHON_PROFILE=deep; failing seeds are printed."""
+"""Profiles of hypothesis, by ZEPHON_PROFILE: `ci`, `deep` (many more examples, new ones each time), `shrink`.
+
+A failing example is printed with the code that repeats it; `shrink` makes it small, which takes minutes
+where an example writes shards and runs ranks, so that the others leave it as it was found.
+"""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, Phase, settings
-from profiles import DEEP
+import os
 
+from hypothesis import HealthCheck, Phase, settings
+
+FOUND = [Phase.explicit, Phase.reuse, Phase.generate]
 # The machine decides how long an example takes, never whether a law holds.
 settings.register_profile(
     "ci",
     deadline=None,
     print_blob=True,
     derandomize=True,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    phases=FOUND,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-# The default run is the same every time; a deep one looks where none has looked.
 settings.register_profile("deep", settings.get_profile("ci"), derandomize=False)
-settings.load_profile("deep" if DEEP else "ci")
+settings.register_profile("shrink", settings.get_profile("ci"), phases=[*FOUND, Phase.shrink])
+settings.load_profile(os.environ.get("ZEPHON_PROFILE", "ci"))
