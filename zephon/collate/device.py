@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from zephon.collate.batch import Batch
@@ -47,41 +49,40 @@ def collate(
     rows, width = host.tokens.shape
     length = width - 1
     place = layout(host.pieces, rows, length, mask_boundary=mask_boundary, align=align)
-    arrays: list[Array] = [place.unpredicted, place.starts, place.gains, place.cu_seqlens, host.tokens]
+    arrays: list[Array] = [host.tokens, place.unpredicted, place.starts, place.gains, place.cu_seqlens]
     if host.mask is not None:
         arrays.append(host.mask)
-    uploader = make_uploader(device) if uploader is None else uploader
-    made: list[torch.Tensor] = []
-    with uploader.building(made):
-        unpredicted, starts, gains, cu_seqlens, tokens, *masks = uploader.upload(arrays)
+
+    def build(tensors: list[torch.Tensor]) -> Batch:
+        # An operation costs microseconds before its first element, as much as these sizes take: so, few of them.
+        wide, unpredicted, starts, gains, cu_seqlens, *masks = tensors
+        # A row's two windows of `length` tokens: its inputs and its labels.
+        inputs, labels = wide.unfold(1, length, 1).unbind(1)
         if masks:
-            loss_mask = masks[0][:, 1:].to(torch.float32)
+            loss = masks[0][:, 1:].float().view(-1)
         else:
-            loss_mask = torch.ones((rows, length), dtype=torch.float32, device=device)
-        loss_mask.view(-1).index_fill_(0, unpredicted, 0.0)
-        batch = Batch(
-            {
-                "tokens": tokens[:, :-1].to(torch.int64),
-                "labels": tokens[:, 1:].to(torch.int64),
-                "loss_mask": loss_mask,
-                "position_ids": _positions(starts, gains, rows, length, reset=reset_position_ids),
-                "cu_seqlens": cu_seqlens,
-                "max_seqlen": place.max_seqlen,
-            },
-            sequences=host.sequences,
-        )
+            loss = torch.ones(rows * length, dtype=torch.float32, device=device)
+        entries: dict[str, Any] = {
+            "tokens": inputs.long(),
+            "labels": labels.long(),
+            "loss_mask": loss.index_fill_(0, unpredicted, 0.0).view(rows, length),
+            "position_ids": _positions(starts, gains, rows, length, reset=reset_position_ids),
+            "cu_seqlens": cu_seqlens,
+            "max_seqlen": place.max_seqlen,
+        }
         if attention_mask:
-            batch["attention_mask"] = _attention(starts, rows, length)
-        made.extend(value for value in batch.values() if isinstance(value, torch.Tensor))
-    return batch
+            entries["attention_mask"] = _attention(starts, rows, length)
+        return Batch(entries, sequences=host.sequences)
+
+    return (make_uploader(device) if uploader is None else uploader).build(arrays, build)
 
 
 def _positions(starts: torch.Tensor, gains: torch.Tensor, rows: int, length: int, *, reset: bool) -> torch.Tensor:
     """Return positions int64 [b, S]: a running count that falls back to 0 at each segment start."""
     if not reset:
         return torch.arange(length, device=starts.device).repeat(rows, 1)
-    steps = torch.ones(rows * length, dtype=torch.int64, device=starts.device)
-    return steps.index_copy_(0, starts, gains).cumsum_(0).view(rows, length)
+    # Not repeat_interleave of the starts: on the CPU that wakes torch's threads, whatever the size.
+    return starts.new_ones(rows * length).index_copy_(0, starts, gains).cumsum_(0).view(rows, length)
 
 
 def _attention(starts: torch.Tensor, rows: int, length: int) -> torch.Tensor:

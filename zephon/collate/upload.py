@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zephon.collate.batch import Batch
+
 Array = NDArray[Any]
+Build = Callable[[list[torch.Tensor]], Batch]
 BUFFERS = 2
 ALIGNMENT = 16
+# The dtypes that host batches and their layouts have.
+DTYPES = {np.dtype(np.uint8): torch.uint8, np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64}
 
 
 class Uploader(Protocol):
-    """Moves arrays to one device and orders what is made of them before what the caller does next."""
+    """Moves arrays to one device and orders what is built of them before what the caller does next."""
 
-    def upload(self, arrays: Sequence[Array]) -> list[torch.Tensor]: ...
-
-    def building(self, made: list[torch.Tensor]) -> AbstractContextManager[None]: ...
+    def build(self, arrays: Sequence[Array], build: Build) -> Batch: ...
 
 
 class HostUploader:
     """The CPU: tensors share the arrays' memory."""
 
-    def upload(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
-        """Return a tensor for each array, without a copy of those that are writable."""
+    def build(self, arrays: Sequence[Array], build: Build) -> Batch:
+        """Return what `build` makes of a tensor for each array, without a copy of those that are writable."""
         # torch warns of read-only arrays, such as views of bytes or of shared memory.
-        return [torch.from_numpy(array if array.flags.writeable else array.copy()) for array in arrays]
-
-    @contextmanager
-    def building(self, made: list[torch.Tensor]) -> Iterator[None]:
-        """Do nothing: the CPU has no streams."""
-        yield
+        return build([torch.from_numpy(array if array.flags.writeable else array.copy()) for array in arrays])
 
 
 class CudaUploader:
@@ -50,8 +47,22 @@ class CudaUploader:
         self._copied = [torch.cuda.Event() for _ in range(BUFFERS)]  # type: ignore[no-untyped-call]
         self._next = 0
 
-    def upload(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
-        """Return a device tensor for each array; call it in `building`."""
+    def build(self, arrays: Sequence[Array], build: Build) -> Batch:
+        """Return what `build` makes of a device tensor for each array, on the side stream.
+
+        The caller's stream waits for it and owns the tensors in the batch.
+        """
+        consumer = torch.cuda.current_stream(self._device)
+        with torch.cuda.stream(self._stream):
+            batch = build(self._upload(arrays))
+        consumer.wait_stream(self._stream)
+        for value in batch.values():
+            if isinstance(value, torch.Tensor):
+                value.record_stream(consumer)
+        return batch
+
+    def _upload(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
+        """Return a device tensor for each array; the current stream must be the side stream."""
         offsets, size = places(arrays)
         slot, self._next = self._next, (self._next + 1) % BUFFERS
         self._copied[slot].synchronize()
@@ -64,16 +75,6 @@ class CudaUploader:
         there.copy_(pinned, non_blocking=True)
         self._copied[slot].record(self._stream)
         return views(there, arrays, offsets)
-
-    @contextmanager
-    def building(self, made: list[torch.Tensor]) -> Iterator[None]:
-        """Run the block on the side stream; the caller's stream then waits for it, and owns the tensors in `made`."""
-        consumer = torch.cuda.current_stream(self._device)
-        with torch.cuda.stream(self._stream):
-            yield
-        consumer.wait_stream(self._stream)
-        for tensor in made:
-            tensor.record_stream(consumer)
 
 
 def make_uploader(device: torch.device) -> Uploader:
@@ -100,10 +101,6 @@ def fill(buffer: NDArray[np.uint8], arrays: Sequence[Array], offsets: Sequence[i
 def views(buffer: torch.Tensor, arrays: Sequence[Array], offsets: Sequence[int]) -> list[torch.Tensor]:
     """Return the parts of a filled uint8 buffer as tensors of the arrays' dtypes and shapes."""
     return [
-        buffer[offset : offset + array.nbytes].view(_dtype(array)).view(array.shape)
+        buffer[offset : offset + array.nbytes].view(DTYPES[array.dtype]).view(array.shape)
         for array, offset in zip(arrays, offsets, strict=True)
     ]
-
-
-def _dtype(array: Array) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, array.dtype)).dtype

@@ -35,6 +35,9 @@ def collated(host: HostBatch, *, device: torch.device = CPU, **options: bool | i
 @example((make_host([[8, 1], [9], []], 9), 1), True, True, True)
 @example((make_host([[3, 5]], 9, align=4), 4), False, True, True)
 @example((make_host([[90], [], [199, 1]], 200, mask_seed=1), 1), True, True, True)
+@example((make_host([[1, 2, 3] * 40, [1] * 200, []], 200), 1), True, True, True)
+@example((make_host([[3, 1] * 30, [5] * 20], 200, align=4), 4), True, True, False)
+@example((make_host([[], []], 200), 1), True, False, True)
 def test_batch_equals_the_token_by_token_reference(
     case: tuple[HostBatch, int], mask_boundary: bool, reset_position_ids: bool, align_padding: bool
 ) -> None:
@@ -88,6 +91,18 @@ def test_batch_does_not_share_memory_with_the_host() -> None:
     before = batch["tokens"].tolist()
     host.tokens[:] = 0
     assert batch["tokens"].tolist() == before
+
+
+def test_changing_a_tensor_in_place_changes_no_other() -> None:
+    host = make_host([[4, 3], [5]], 9, mask_seed=1)
+    names = [name for name in collated(host, attention_mask=True) if name != "max_seqlen"]
+    for changed in names:
+        batch, before = collated(host, attention_mask=True), collated(host, attention_mask=True)
+        versions = {name: batch[name]._version for name in names if name != changed}
+        batch[changed].zero_()
+        assert all(torch.equal(batch[name], before[name]) for name in names if name != changed)
+        # Autograd refuses to go back through a tensor whose version moved since the forward pass.
+        assert versions == {name: batch[name]._version for name in names if name != changed}
 
 
 def test_threads_of_torch_are_left_alone() -> None:
