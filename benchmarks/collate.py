@@ -16,9 +16,8 @@ import numpy as np
 import torch
 
 from zephon.collate.batch import Batch
-from zephon.collate.device import collate
+from zephon.collate.device import Collator
 from zephon.collate.host import HostBatch
-from zephon.collate.upload import make_uploader
 
 ROWS, LENGTH = 4, 4096
 CPU = torch.device("cpu")
@@ -54,18 +53,10 @@ def least_us(function: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    uploader = make_uploader(CPU)
+    collator = Collator(device=CPU, mask_boundary=True, reset_position_ids=True, attention_mask=False, align=1)
     for num_pieces in (16, 64):
         host = micro_batch(num_pieces)
-        one = partial(
-            collate,
-            host,
-            device=CPU,
-            mask_boundary=True,
-            reset_position_ids=True,
-            attention_mask=False,
-            uploader=uploader,
-        )
+        one = partial(collator.build, host)
         cost, kept, bare = (
             least_us(one),
             least_us(partial(keep, deque(maxlen=8), one)),

@@ -9,8 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from zephon.collate.batch import Batch
-from zephon.collate.device import collate, resolve_device
-from zephon.collate.upload import make_uploader
+from zephon.collate.device import Collator, resolve_device
 from zephon.config import Config
 from zephon.count import count_with
 from zephon.engine.process import ProcessSession
@@ -47,11 +46,16 @@ class Loader:
     def __init__(self, config: ConfigLike, topology: Topology | None = None) -> None:
         self._config: Config = load_config(config)
         self._topology = topology or Topology()
-        self._device = resolve_device(self._config.device)
         if self._config.lanes is not None or self._config.length is None:
             lanes_of(self._topology, lanes_for(self._config, None))
         self._indices: dict[str, SourceIndex] | None = None
-        self._uploader: Any = None
+        self._collator = Collator(
+            device=resolve_device(self._config.device),
+            mask_boundary=self._config.mask_boundary,
+            reset_position_ids=self._config.reset_position_ids,
+            attention_mask=self._config.attention_mask,
+            align=self._config.pack.align,
+        )
         self._plan: dict[str, Any] | None = None
         self._session: Session | None = None
         self._closer: Any = None
@@ -155,20 +159,9 @@ class Loader:
         self._totals.waited(time.perf_counter() - began)
         if delivery is None:
             return None
-        if self._uploader is None:
-            self._uploader = make_uploader(self._device)
-        config = self._config
-        batch = collate(
-            delivery.host,
-            device=self._device,
-            mask_boundary=config.mask_boundary,
-            reset_position_ids=config.reset_position_ids,
-            attention_mask=config.attention_mask,
-            align=config.pack.align,
-            uploader=self._uploader,
-        )
+        batch = self._collator.hand_over(delivery.batch)
         self._consumed = delivery.consumed
-        self._totals.add(delivery.counts, delivery.host)
+        self._totals.add(delivery.counts, batch["tokens"].shape[0] * (self._config.sequence_length + 1))
         return batch
 
     def _start(self) -> None:
@@ -178,9 +171,9 @@ class Loader:
         setup = self._setup()
         self._totals.restart()
         if self._config.engine == "process":
-            self._session = ProcessSession(setup)
+            self._session = ProcessSession(setup, self._collator.build)
         else:
-            self._session = ThreadSession(setup, self._open())
+            self._session = ThreadSession(setup, self._open(), self._collator.build)
         # Also when the loader is forgotten or the interpreter ends.
         self._closer = weakref.finalize(self, self._session.close)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zephon.collate.host import HostBatch
 from zephon.engine.engine import Counts
 from zephon.lanes.spec import ENDLESS_PASS
 from zephon.state.lane_codec import decode_lane
@@ -29,8 +28,8 @@ class Totals:
         """Add time spent waiting for a micro-batch."""
         self.wait_s += seconds
 
-    def add(self, counts: Counts, host: HostBatch) -> None:
-        """Add a micro-batch, given its session's counts after it."""
+    def add(self, counts: Counts, capacity_tokens: int) -> None:
+        """Add a micro-batch with room for so many tokens, given its session's counts after it."""
         last, self._last = self._last, counts
         if counts.rows < last.rows:
             # A pass's engine counts from zero.
@@ -38,7 +37,7 @@ class Totals:
         self.rows += counts.rows - last.rows
         self.tokens += counts.tokens - last.tokens
         self.documents += counts.documents - last.documents
-        self.capacity += host.tokens.size
+        self.capacity += capacity_tokens
         for total, now, before in (
             (self.pulled, counts.pulled, last.pulled),
             (self.delivered, counts.delivered, last.delivered),

@@ -23,6 +23,8 @@ class Batch(dict[str, Any]):
     """
 
     sequences: tuple[int, ...]
+    # The CUDA event after which the tensors are there, until the batch is handed over.
+    built: Any = None
 
     def __init__(
         self, entries: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), *, sequences: Iterable[int] | None = None

@@ -20,9 +20,11 @@ DTYPES = {np.dtype(np.uint8): torch.uint8, np.dtype(np.int32): torch.int32, np.d
 
 
 class Uploader(Protocol):
-    """Moves arrays to one device and orders what is built of them before what the caller does next."""
+    """Moves arrays to one device, in a thread of its own if need be, and hands what was built there to the trainer."""
 
     def build(self, arrays: Sequence[Array], build: Build) -> Batch: ...
+
+    def hand_over(self, batch: Batch) -> Batch: ...
 
 
 class HostUploader:
@@ -33,11 +35,15 @@ class HostUploader:
         # torch warns of read-only arrays, such as views of bytes or of shared memory.
         return build([torch.from_numpy(array if array.flags.writeable else array.copy()) for array in arrays])
 
+    def hand_over(self, batch: Batch) -> Batch:
+        """Return the batch: it is there."""
+        return batch
+
 
 class CudaUploader:
     """A CUDA device: one asynchronous copy a micro-batch, from one of two pinned buffers, on a stream of its own.
 
-    Not for several threads at once. Waits only if the copy before the last one is still under way.
+    Builds in one thread at a time. Waits only if the copy before the last one is still under way.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -48,14 +54,17 @@ class CudaUploader:
         self._next = 0
 
     def build(self, arrays: Sequence[Array], build: Build) -> Batch:
-        """Return what `build` makes of a device tensor for each array, on the side stream.
-
-        The caller's stream waits for it and owns the tensors in the batch.
-        """
-        consumer = torch.cuda.current_stream(self._device)
+        """Return what `build` makes of a device tensor for each array, under way on the side stream."""
         with torch.cuda.stream(self._stream):
             batch = build(self._upload(arrays))
-        consumer.wait_stream(self._stream)
+            batch.built = self._stream.record_event()
+        return batch
+
+    def hand_over(self, batch: Batch) -> Batch:
+        """Return the batch; the current stream waits until it is built, and owns its tensors from here on."""
+        consumer = torch.cuda.current_stream(self._device)
+        consumer.wait_event(batch.built)
+        batch.built = None
         for value in batch.values():
             if isinstance(value, torch.Tensor):
                 value.record_stream(consumer)

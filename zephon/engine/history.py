@@ -18,13 +18,12 @@ class History:
         self._changes: deque[tuple[int, Mapping[int, LaneState]]] = deque()
         self._keep = keep
 
-    def add(self, position: int, changes: Mapping[int, LaneState], consumed: int) -> None:
-        """Add a micro-batch that leads to `position`; forget those more than `keep` before `consumed`'s."""
+    def add(self, position: int, changes: Mapping[int, LaneState]) -> None:
+        """Add the micro-batch handed out last, which leads to `position`; forget those more than `keep` back."""
         self._changes.append((position, changes))
-        behind = sum(1 for place, _ in self._changes if place <= consumed)
-        for _ in range(behind - self._keep):
-            self._base_position, changes = self._changes.popleft()
-            self._base.update(changes)
+        if len(self._changes) > self._keep:
+            self._base_position, oldest = self._changes.popleft()
+            self._base.update(oldest)
 
     def at(self, position: int) -> dict[int, LaneState]:
         """Return the lanes' states at a position. Raises StateError where it isn't held."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -41,8 +42,9 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 class ProcessSession:
     """A session whose engine runs in a child process; its batches come through shared memory."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, finish: Callable[[HostBatch], Any]) -> None:
         config = setup.config
+        self._finish = finish
         bytes_a_batch = 4 * config.micro_batch_size * (config.sequence_length + 1) * 2
         self._child: Child = launch(
             "zephon.engine.process:serve",
@@ -71,7 +73,7 @@ class ProcessSession:
         host = HostBatch(
             tokens=tokens, pieces=pieces, mask=masks[0] if answer.masked else None, sequences=answer.sequences
         )
-        return Delivery(host, answer.consumed, Counts(*answer.counts))
+        return Delivery(self._finish(host), answer.consumed, Counts(*answer.counts))
 
     def lanes_at(self, consumed: int) -> dict[int, bytes]:
         """Return the rank's encoded lanes at a position still held."""
@@ -122,7 +124,7 @@ def serve(argument: bytes, inbox: Receiver, outbox: Sender) -> None:
         # Requests run ahead of what the trainer was given, so that much more must be remembered.
         keep = setup.config.snapshots + max(1, setup.config.backend.prefetch)
         config = msgspec.structs.replace(setup.config, snapshots=keep)
-        session = ThreadSession(msgspec.structs.replace(setup, config=config), open_indices(config))
+        session = ThreadSession(msgspec.structs.replace(setup, config=config), open_indices(config), as_it_is)
     except ZephonError as error:
         failed = msgspec.msgpack.encode(Answer("error", error=dismantle(error)))
         while True:
@@ -137,6 +139,11 @@ def serve(argument: bytes, inbox: Receiver, outbox: Sender) -> None:
         session.close()
 
 
+def as_it_is(host: HostBatch) -> HostBatch:
+    """Return a host batch: it is finished in the trainer's process."""
+    return host
+
+
 def _answer(session: ThreadSession, request: Request) -> tuple[Answer, list[Any]]:
     if request.lanes_at is not None:
         try:
@@ -149,7 +156,7 @@ def _answer(session: ThreadSession, request: Request) -> tuple[Answer, list[Any]
         return Answer("error", error=dismantle(error)), []
     if delivery is None:
         return Answer("end"), []
-    host = delivery.host
+    host: HostBatch = delivery.batch
     arrays = [host.tokens, host.pieces] if host.mask is None else [host.tokens, host.pieces, host.mask]
     masked = host.mask is not None
     counts = delivery.counts

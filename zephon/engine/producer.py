@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from zephon.engine.engine import Engine, Produced
+from zephon.collate.host import HostBatch
+from zephon.engine.engine import Counts, Engine
 from zephon.errors import StoreError, ZephonError
+from zephon.lanes.state import LaneState
 
 CLOSE_S = 30.0
+
+
+class Finished(NamedTuple):
+    """What a Produced became: `batch` in place of its host batch."""
+
+    batch: Any
+    position: int
+    changes: dict[int, LaneState]
+    counts: Counts
 
 
 class Producer:
@@ -17,11 +30,12 @@ class Producer:
     Failures come out where the micro-batch would have.
     """
 
-    def __init__(self, engine: Engine, *, prefetch: int) -> None:
+    def __init__(self, engine: Engine, finish: Callable[[HostBatch], Any], *, prefetch: int) -> None:
         self._engine = engine
+        self._finish = finish
         self._prefetch = prefetch
         self._changed = threading.Condition()
-        self._made: deque[Produced | BaseException | None] = deque()
+        self._made: deque[Finished | BaseException | None] = deque()
         self._closed = False
         self._failure: ZephonError | None = None
         self._thread: threading.Thread | None = None
@@ -29,7 +43,7 @@ class Producer:
             self._thread = threading.Thread(target=self._run, name="zephon-engine", daemon=True)
             self._thread.start()
 
-    def take(self) -> Produced | None:
+    def take(self) -> Finished | None:
         """Return the next micro-batch, waiting for it; None at the end of the pass."""
         if self._thread is None:
             return self._make()
@@ -56,12 +70,18 @@ class Producer:
             self._thread.join(CLOSE_S)
         self._engine.close()
 
-    def _make(self) -> Produced | None:
+    def _produce(self) -> Finished | None:
+        produced = self._engine.produce()
+        if produced is None:
+            return None
+        return Finished(self._finish(produced.host), produced.position, produced.changes, produced.counts)
+
+    def _make(self) -> Finished | None:
         """Return the next micro-batch; after a failure raise that again, since rows may be gone with it."""
         if self._failure is not None:
             raise self._failure
         try:
-            return self._engine.produce()
+            return self._produce()
         except ZephonError as error:
             self._failure = error
             raise
@@ -73,10 +93,10 @@ class Producer:
             raise
 
     def _run(self) -> None:
-        made: Produced | BaseException | None
+        made: Finished | BaseException | None
         while True:
             try:
-                made = self._engine.produce()
+                made = self._produce()
             except BaseException as error:  # noqa: BLE001 - raised by take, in the thread that asked
                 made = error
             with self._changed:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from zephon.backends.protocol import Backend
 from zephon.collate.host import HostBatch
@@ -18,9 +18,9 @@ from zephon.topology import lanes_of
 
 
 class Delivery(NamedTuple):
-    """A micro-batch, the number of sequences consumed after it (over all passes), and the rank's counts."""
+    """A micro-batch as `finish` made it, the sequences consumed after it (over all passes), the rank's counts."""
 
-    host: HostBatch
+    batch: Any
     consumed: int
     counts: Counts
 
@@ -42,10 +42,15 @@ class Session(Protocol):
 
 
 class ThreadSession:
-    """Planner and assembly in a thread beside the trainer (or in its own, with prefetch 0)."""
+    """Planner and assembly in a thread beside the trainer (or in its own, with prefetch 0).
 
-    def __init__(self, setup: Setup, indices: Mapping[str, SourceIndex]) -> None:
+    `finish` makes of a host batch what is delivered; it runs where the batch is made, because the trainer's
+    thread would contend with that one for the interpreter.
+    """
+
+    def __init__(self, setup: Setup, indices: Mapping[str, SourceIndex], finish: Callable[[HostBatch], Any]) -> None:
         self._setup = setup
+        self._finish = finish
         self._indices = indices
         self._backend: Backend = open_backend(setup.config)
         self._producer: Producer | None = None
@@ -69,7 +74,7 @@ class ThreadSession:
                 position=self._consumed - self._pass_start,
                 states=self._lanes,
             )
-            self._producer = Producer(engine, prefetch=self._setup.config.backend.prefetch)
+            self._producer = Producer(engine, self._finish, prefetch=self._setup.config.backend.prefetch)
         produced = self._producer.take()
         if produced is None:
             self._producer.close()
@@ -79,9 +84,9 @@ class ThreadSession:
             self._turn()
             return None
         self._consumed = self._pass_start + produced.position
-        self._history.add(self._consumed, {**self._turned, **produced.changes}, self._consumed)
+        self._history.add(self._consumed, {**self._turned, **produced.changes})
         self._turned = {}
-        return Delivery(produced.host, self._consumed, produced.counts)
+        return Delivery(produced.batch, self._consumed, produced.counts)
 
     def lanes_at(self, consumed: int) -> dict[int, bytes]:
         """Return the rank's encoded lanes at a position still held."""

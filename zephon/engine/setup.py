@@ -14,7 +14,7 @@ from zephon.engine.appetite import appetite
 from zephon.engine.engine import Engine
 from zephon.engine.feed import PageFeed
 from zephon.formats.index import SourceIndex, build_index
-from zephon.formats.spill import check_spill
+from zephon.formats.spill import choose_spilled
 from zephon.lanes.spec import LaneSpec
 from zephon.lanes.state import LaneState
 from zephon.plan import lane_spec
@@ -62,8 +62,7 @@ def open_indices(config: Config, *, progress: bool = False) -> dict[str, SourceI
         name: stage_fields(stage_config(source.stage, place=f"sources.{name}.stage"))
         for name, source in config.sources.items()
     }
-    check_spill(indices.values(), config.spill, columns=columns)
-    return indices
+    return choose_spilled(indices, config.spill, index_dir=config.index_dir, columns=columns)
 
 
 def open_backend(config: Config) -> Backend:

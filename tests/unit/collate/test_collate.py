@@ -8,9 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zephon.collate.batch import Batch
-from zephon.collate.device import collate, resolve_device
+from zephon.collate.device import Collator, collate, resolve_device
 from zephon.collate.host import HostBatch
-from zephon.collate.upload import make_uploader
 from zephon.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -85,6 +84,15 @@ def test_read_only_arrays_are_taken() -> None:
     assert collated(host)["tokens"].shape == (1, 8)
 
 
+def test_arrays_with_gaps_are_taken() -> None:
+    host = make_host([[4, 3], [5]], 9, mask_seed=1)
+    assert host.mask is not None
+    wide, mask = np.repeat(np.repeat(host.tokens, 2, axis=1), 3, axis=0), np.repeat(host.mask, 2, axis=1)
+    gappy = HostBatch(tokens=wide[1::3, 1::2], pieces=host.pieces, mask=mask[:, ::2], sequences=host.sequences)
+    batch, want = collated(gappy), collated(host)
+    assert all(torch.equal(batch[name], want[name]) for name in ("tokens", "labels", "loss_mask"))
+
+
 def test_batch_does_not_share_memory_with_the_host() -> None:
     host = make_host([[4]], 9)
     batch = collated(host)
@@ -114,12 +122,12 @@ def test_threads_of_torch_are_left_alone() -> None:
 @pytest.mark.gpu
 def test_cuda_equals_cpu_to_the_last_bit() -> None:
     device = resolve_device("cuda")
-    uploader = make_uploader(device)
     options = {"mask_boundary": True, "reset_position_ids": True, "attention_mask": True, "align": 4}
+    collator = Collator(device=device, **options)  # type: ignore[arg-type]
     # More batches than buffers, and sizes that grow and shrink.
     for number in range(9):
         host = make_host([[5 * number, 17, 30], [], [64]], 65 + 8 * (number % 3), align=4, mask_seed=number)
-        there = collate(host, device=device, uploader=uploader, **options)  # type: ignore[arg-type]
+        there = collator.hand_over(collator.build(host))
         here = collate(host, device=CPU, **options)  # type: ignore[arg-type]
         assert there["tokens"].device == device
         for name, value in here.items():

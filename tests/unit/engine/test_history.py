@@ -17,7 +17,7 @@ def history(*, keep: int, batches: int) -> History:
     """Return the history of two lanes after so many batches; each batch of 2 changes one lane."""
     made = History(10, {0: state(0), 1: state(0)}, keep)
     for number in range(1, batches + 1):
-        made.add(10 + 2 * number, {number % 2: state(number)}, 10 + 2 * number)
+        made.add(10 + 2 * number, {number % 2: state(number)})
     return made
 
 
@@ -53,10 +53,3 @@ def test_what_is_returned_is_the_caller_s() -> None:
     made.at(14).clear()
     made.at(10).clear()
     assert made.at(14) == {0: state(2), 1: state(1)}
-
-
-def test_micro_batches_ahead_of_the_trainer_are_kept_besides() -> None:
-    made = History(0, {0: state(0)}, 2)
-    for number in range(1, 9):
-        made.add(number, {0: state(number)}, min(number, 4))
-    assert [made.at(position)[0].sequences for position in range(2, 9)] == [2, 3, 4, 5, 6, 7, 8]

@@ -52,7 +52,7 @@ class ScriptedEngine:
 
 
 def producer(engine: ScriptedEngine, prefetch: int) -> Producer:
-    return Producer(engine, prefetch=prefetch)  # type: ignore[arg-type]
+    return Producer(engine, lambda host: host, prefetch=prefetch)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
