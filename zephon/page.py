@@ -14,7 +14,7 @@ class Location(msgspec.Struct, frozen=True):
     first row in the row group and number of rows for Parquet. `unit` is the restart unit: the row
     group, the offset of the zstd frame, 0 for a whole stream, -1 where nothing has to be decoded.
     `first` is the number in its shard of the block's first sample and `samples` how many it has.
-    A `large` unit is decoded once, into the spill.
+    A `large` unit is decoded once, into the spill, and so is a `medium` one unless the spill can't be written.
     """
 
     path: str
@@ -25,6 +25,7 @@ class Location(msgspec.Struct, frozen=True):
     first: int
     samples: int
     large: bool = False
+    medium: bool = False
 
 
 class Order(msgspec.Struct, frozen=True):

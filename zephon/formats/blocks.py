@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 OnTruncated = Literal["raise", "skip"]
 Int64s = NDArray[np.int64]
 
-# Units that decode to more than so many blocks' bytes are decoded once, into the spill.
+# A unit of more blocks than this, or of more bytes than so many blocks may have, is large: decoded into the spill.
 LARGE_UNIT_BLOCKS = 16
+# One of more blocks than this is medium: spilled where there is room, since it'd be decoded as many times otherwise.
+SMALL_UNIT_BLOCKS = 1
+
+SMALL, MEDIUM, LARGE = range(3)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -21,10 +25,11 @@ class Limits(msgspec.Struct, frozen=True):
     samples: int
     bytes: int
 
-    @property
-    def unit_bytes(self) -> int:
-        """Decoded bytes above which a restart unit is large."""
-        return LARGE_UNIT_BLOCKS * self.bytes
+    def grade(self, *, num_blocks: int, num_bytes: int) -> int:
+        """Return whether a restart unit that decodes to so much is SMALL, MEDIUM or LARGE."""
+        if num_blocks > LARGE_UNIT_BLOCKS or num_bytes > LARGE_UNIT_BLOCKS * self.bytes:
+            return LARGE
+        return MEDIUM if num_blocks > SMALL_UNIT_BLOCKS else SMALL
 
 
 class BlockTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +38,9 @@ class BlockTable(msgspec.Struct, frozen=True, kw_only=True):
     offset, size, unit  as in Location
     samples             samples of each block, at least 1
     payload             bytes of each block's samples, without the format's own
-    large               1 where the block's unit goes through the spill (uint8)
-    large_bytes         decoded bytes of the large units, by column (Parquet) or under "" (all of it)
+    grade               SMALL, MEDIUM or LARGE, of each block's unit (uint8); decides what reading costs, no more
+    medium_bytes        decoded bytes of the medium units, by column (Parquet) or under "" (all of it)
+    large_bytes         the same of the large units
     dropped             bytes at a truncated shard's end that no block holds
     """
 
@@ -43,7 +49,8 @@ class BlockTable(msgspec.Struct, frozen=True, kw_only=True):
     unit: Int64s
     samples: Int64s
     payload: Int64s
-    large: NDArray[np.uint8]
+    grade: NDArray[np.uint8]
+    medium_bytes: dict[str, int] = {}
     large_bytes: dict[str, int] = {}
     dropped: int = 0
 
@@ -64,7 +71,8 @@ class Cutter:
         self._samples: list[int] = []
         self._payload: list[int] = []
         self._unit: list[int] = []
-        self._large: list[int] = []
+        self._grade: list[int] = []
+        self._graded_bytes = [0, 0, 0]
 
     def add(self, starts: Int64s, ends: Int64s, samples: Int64s, payload: Int64s) -> None:
         """Take pieces: their byte ranges [start, end), numbers of samples, and payload bytes; int64 [n] each."""
@@ -72,28 +80,37 @@ class Cutter:
         if sum(len(piece[0]) for piece in self._pieces) > 2 * self._limits.samples:
             self._cut(last=False)
 
-    def close(self, *, unit: int, large: bool = False) -> None:
-        """End the restart unit: no block reaches beyond here. Blocks since the last close belong to `unit`."""
+    def close(self, *, unit: int, decoded_bytes: int | None = None) -> None:
+        """End the restart unit: no block reaches beyond here. Blocks since the last close belong to `unit`.
+
+        `decoded_bytes` is what has to be decoded to reach them; None: nothing.
+        """
         self._cut(last=True)
+        grade = SMALL
+        if decoded_bytes is not None and self._blocks:
+            grade = self._limits.grade(num_blocks=len(self._blocks), num_bytes=decoded_bytes)
+            self._graded_bytes[grade] += decoded_bytes
         for offset, size, samples, payload in self._blocks:
             self._offset.append(offset)
             self._size.append(size)
             self._samples.append(samples)
             self._payload.append(payload)
             self._unit.append(unit)
-            self._large.append(int(large))
+            self._grade.append(grade)
         self._blocks = []
 
-    def table(self, *, large_bytes: dict[str, int], dropped: int = 0) -> BlockTable:
+    def table(self, *, dropped: int = 0) -> BlockTable:
         """Return the table of all blocks of closed units."""
+        medium_bytes, large_bytes = self._graded_bytes[MEDIUM], self._graded_bytes[LARGE]
         return BlockTable(
             offset=np.array(self._offset, dtype=np.int64),
             size=np.array(self._size, dtype=np.int64),
             unit=np.array(self._unit, dtype=np.int64),
             samples=np.array(self._samples, dtype=np.int64),
             payload=np.array(self._payload, dtype=np.int64),
-            large=np.array(self._large, dtype=np.uint8),
-            large_bytes=large_bytes,
+            grade=np.array(self._grade, dtype=np.uint8),
+            medium_bytes={"": medium_bytes} if medium_bytes else {},
+            large_bytes={"": large_bytes} if large_bytes else {},
             dropped=dropped,
         )
 

@@ -25,8 +25,8 @@ from zephon.formats.lock import locked
 from zephon.stores.protocol import Stat
 
 SUFFIX = ".zephon-index"
-# Raised whenever the rule that cuts shards into blocks changes.
-VERSION = 1
+# Raised whenever the rule that cuts shards into blocks, or what is kept of them, changes.
+VERSION = 2
 MAGIC = b"zephidx\n"
 _COLUMNS = ("offset", "size", "unit", "samples", "payload")
 
@@ -39,7 +39,8 @@ class _Record(msgspec.Struct, frozen=True):
     shard: tuple[int, int]
     limits: Limits
     columns: dict[str, bytes]
-    large: bytes
+    grade: bytes
+    medium_bytes: dict[str, int]
     large_bytes: dict[str, int]
     dropped: int
 
@@ -75,7 +76,8 @@ def keep_table(files: list[Path], table: BlockTable, stat: Stat, format_: str, l
         shard=(stat.size, stat.mtime_ns),
         limits=limits,
         columns={name: getattr(table, name).astype("<i8").tobytes() for name in _COLUMNS},
-        large=table.large.tobytes(),
+        grade=table.grade.tobytes(),
+        medium_bytes=table.medium_bytes,
         large_bytes=table.large_bytes,
         dropped=table.dropped,
     )
@@ -117,7 +119,8 @@ def _parse(raw: bytes, stat: Stat, format_: str, limits: Limits) -> BlockTable |
     columns = {name: np.frombuffer(record.columns[name], dtype="<i8").astype(np.int64) for name in _COLUMNS}
     return BlockTable(
         **columns,
-        large=np.frombuffer(record.large, dtype=np.uint8),
+        grade=np.frombuffer(record.grade, dtype=np.uint8),
+        medium_bytes=record.medium_bytes,
         large_bytes=record.large_bytes,
         dropped=record.dropped,
     )

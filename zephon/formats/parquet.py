@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zephon.errors import DataError
-from zephon.formats.blocks import BlockTable, Limits, OnTruncated
+from zephon.formats.blocks import LARGE, MEDIUM, BlockTable, Limits, OnTruncated
 from zephon.formats.cache import decoded
 from zephon.formats.changed import changed
 from zephon.formats.parquet_hash import hash_columns
-from zephon.formats.parquet_spill import read_rows, write_rows
+from zephon.formats.parquet_spill import chunk_rows, read_rows, write_rows
 from zephon.formats.parquet_values import column_values, plain_table
 from zephon.formats.sample import Reading, Sample
-from zephon.formats.spill import spilled, unit_name
+from zephon.formats.units import with_unit
 from zephon.page import Location
 from zephon.stores.file import StoreFile
 from zephon.stores.protocol import Stat, Store
@@ -39,8 +39,8 @@ class ParquetFormat:
         """
         with _errors(path):
             metadata = pq.read_metadata(pa.PythonFile(StoreFile(store, path, size), mode="r"))
-        parts: list[tuple[Any, Any, int, int, bool]] = []
-        large_bytes: dict[str, int] = {}
+        parts: list[tuple[Any, Any, int, int, int]] = []
+        by_column: list[dict[str, int]] = [{}, {}, {}]
         for unit in range(metadata.num_row_groups):
             group = metadata.row_group(unit)
             rows, num_bytes = group.num_rows, group.total_byte_size
@@ -48,13 +48,13 @@ class ParquetFormat:
                 continue
             step = min(limits.samples, max(1, limits.bytes * rows // max(1, num_bytes)))
             starts = np.arange(0, rows, step, dtype=np.int64)
-            large = num_bytes > limits.unit_bytes
-            parts.append((starts, np.append(starts[1:], rows), num_bytes, unit, large))
-            for column in range(group.num_columns) if large else ():
+            grade = limits.grade(num_blocks=len(starts), num_bytes=num_bytes)
+            parts.append((starts, np.append(starts[1:], rows), num_bytes, unit, grade))
+            for column in range(group.num_columns):
                 chunk = group.column(column)
                 name = chunk.path_in_schema.split(".")[0]
-                large_bytes[name] = large_bytes.get(name, 0) + chunk.total_uncompressed_size
-        return _table(parts, large_bytes)
+                by_column[grade][name] = by_column[grade].get(name, 0) + chunk.total_uncompressed_size
+        return _table(parts, by_column)
 
     def read(
         self, store: Store, location: Location, samples: Sequence[int], reading: Reading
@@ -71,8 +71,11 @@ class ParquetFormat:
             if digest is None:
                 digest = hash_columns(rows)
                 decoded().put(place, digest, 256)
-            chosen = rows if list(samples) == list(range(rows.num_rows)) else rows.take(pa.array(samples, pa.int64()))
-            return _samples(chosen, location.path, [location.first + i for i in samples]), digest
+            whole = len(samples) == rows.num_rows
+            # A whole block's values are cheaper put in order as Python's than as Arrow's.
+            chosen = rows if whole else rows.take(pa.array(samples, pa.int64()))
+            found = _samples(chosen, location.path, location.first, samples if not whole else range(rows.num_rows))
+            return [found[i] for i in samples] if whole else found, digest
 
     def stream(self, store: Store, path: str) -> Iterator[Sample]:
         """Yield all rows, all columns, a few at a time."""
@@ -82,11 +85,11 @@ class ParquetFormat:
             number = 0
             for unit in range(file.num_row_groups):
                 for batch in _batches(file, unit, None):
-                    yield from _samples(plain_table(batch), path, range(number, number + batch.num_rows))
+                    yield from _samples(plain_table(batch), path, number, range(batch.num_rows))
                     number += batch.num_rows
 
 
-def _table(parts: list[tuple[Any, Any, int, int, bool]], large_bytes: dict[str, int]) -> BlockTable:
+def _table(parts: list[tuple[Any, Any, int, int, int]], by_column: list[dict[str, int]]) -> BlockTable:
     def join(columns: list[Any]) -> Any:
         return np.concatenate([np.zeros(0, dtype=np.int64), *columns])
 
@@ -103,8 +106,9 @@ def _table(parts: list[tuple[Any, Any, int, int, bool]], large_bytes: dict[str, 
         unit=join([np.full(len(starts), unit, dtype=np.int64) for starts, _, _, unit, _ in parts]),
         samples=rows.copy(),
         payload=np.array(payload, dtype=np.int64),
-        large=join([np.full(len(starts), large, dtype=np.int64) for starts, *_, large in parts]).astype(np.uint8),
-        large_bytes=large_bytes,
+        grade=join([np.full(len(starts), grade, dtype=np.int64) for starts, *_, grade in parts]).astype(np.uint8),
+        medium_bytes=by_column[MEDIUM],
+        large_bytes=by_column[LARGE],
     )
 
 
@@ -112,16 +116,21 @@ def _rows(store: Store, location: Location, stat: Stat, reading: Reading) -> Any
     """Return a block's rows as a table of plain columns."""
     path, unit, columns = location.path, location.unit, reading.columns
     place = (path, stat, unit, columns)
-    if location.large:
-        name = unit_name(path, stat, unit, columns)
+    # Without a column there is nothing to decode.
+    if (location.large or location.medium) and columns != ():
 
         def write(file: Any) -> None:
             with _errors(path):
-                source = _open(store, path, stat.size, columns, reading)
-                write_rows(file, _batches(_checked(source, unit, path), unit, columns), columns)
+                source = _checked(_open(store, path, stat.size, columns, reading), unit, path)
+                group = source.metadata.row_group(unit)
+                rows = chunk_rows(location, unit_rows=group.num_rows, unit_bytes=group.total_byte_size)
+                write_rows(file, _batches(source, unit, columns), columns, rows)
 
         with _errors(path):
-            return read_rows(spilled(name, write, reading, shard=path), location.offset, location.size)
+            first, count = location.offset, location.size
+            found = with_unit(location, stat, columns, write, lambda opened: read_rows(opened, first, count), reading)
+            if found is not None:
+                return found
     group = decoded().get(place)
     if group is None:
         with _errors(path):
@@ -175,15 +184,16 @@ def _batches(file: Any, unit: int, columns: tuple[str, ...] | None) -> Iterator[
         yield pa.Table.from_batches([batch])
 
 
-def _samples(rows: Any, path: str, numbers: Sequence[int]) -> list[Sample]:
+def _samples(rows: Any, path: str, first: int, numbers: Sequence[int]) -> list[Sample]:
     shard = PurePath(path).name
     names = rows.column_names
+    keys = [f"{shard}:{first + number}" for number in numbers]
     columns = [column_values(rows.column(i)) for i in range(len(names))]
     if not columns:
-        return [Sample(f"{shard}:{number}", {}) for number in numbers]
+        return [Sample(key, {}) for key in keys]
     return [
-        Sample(f"{shard}:{number}", dict(zip(names, values, strict=True)))
-        for number, values in zip(numbers, zip(*columns, strict=True), strict=True)
+        Sample(key, dict(zip(names, values, strict=True)))
+        for key, values in zip(keys, zip(*columns, strict=True), strict=True)
     ]
 
 

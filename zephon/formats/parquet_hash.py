@@ -59,14 +59,19 @@ def _add(digest: Any, array: Any) -> None:
 
 
 def _add_bytes(digest: Any, array: Any) -> None:
-    """Add strings or binaries: all lengths, then all bytes."""
-    large = array.cast(pa.large_binary())
-    if large.null_count:
-        large = large.fill_null(b"")
-    _, offsets, data = large.buffers()
-    bounds = np.frombuffer(offsets, dtype="<i8")[large.offset : large.offset + len(large) + 1]
-    digest.update(np.ascontiguousarray(np.diff(bounds)))
-    if data is not None and len(bounds):
+    """Add strings or binaries: all lengths as int64, then all bytes."""
+    kind = array.type
+    small = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if array.null_count or not (small or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)):
+        # What a null stands on may be anything, and the other layouts are rare.
+        array = array.cast(pa.large_binary()).fill_null(b"")
+        small = False
+    _, offsets, data = array.buffers()
+    if offsets is None or not len(array):
+        return
+    bounds = np.frombuffer(offsets, dtype="<i4" if small else "<i8")[array.offset : array.offset + len(array) + 1]
+    digest.update(np.diff(bounds).astype("<i8"))
+    if data is not None:
         digest.update(memoryview(data)[int(bounds[0]) : int(bounds[-1])])
 
 

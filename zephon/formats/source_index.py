@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from hashlib import blake2b
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zephon.errors import DataError
-from zephon.formats.blocks import BlockTable, Int64s
+from zephon.formats.blocks import LARGE, MEDIUM, BlockTable, Int64s
 from zephon.page import Location
 
 
@@ -36,7 +37,8 @@ class SourceIndex:
         self._unit = _join([table.unit for table in tables])
         self.block_samples = _join([table.samples for table in tables])
         self._first = _join([np.cumsum(table.samples) - table.samples for table in tables])
-        self._large: NDArray[np.uint8] = np.concatenate([table.large for table in tables])
+        self._grade: NDArray[np.uint8] = np.concatenate([table.grade for table in tables])
+        self._medium_spilled = False
         counts = [len(table.offset) for table in tables]
         self._shard: NDArray[np.int32] = np.repeat(np.arange(len(tables), dtype=np.int32), counts)
         self._counts = counts
@@ -44,10 +46,8 @@ class SourceIndex:
         self.num_samples = int(self.block_samples.sum())
         self.num_bytes = sum(int(table.payload.sum()) for table in tables)
         self.num_dropped = sum(table.dropped for table in tables)
-        self._large_bytes: dict[str, int] = {}
-        for table in tables:
-            for column, num_bytes in table.large_bytes.items():
-                self._large_bytes[column] = self._large_bytes.get(column, 0) + num_bytes
+        self._medium_bytes = sum_by_column(table.medium_bytes for table in tables)
+        self._large_bytes = sum_by_column(table.large_bytes for table in tables)
         if not self.num_blocks:
             listed = ", ".join(self.shards[:3]) + (", …" if len(self.shards) > 3 else "")
             raise DataError(
@@ -93,16 +93,49 @@ class SourceIndex:
             self._unit.item(block),
             self._first.item(block),
             self.block_samples.item(block),
-            self._large.item(block) == 1,
+            self._grade.item(block) == LARGE,
+            self._medium_spilled and self._grade.item(block) == MEDIUM,
         )
 
     def large_total(self, columns: Sequence[str] | None = None) -> int:
         """Return the bytes that the large units decode to, of these columns where the format has any."""
-        return sum(
-            num_bytes
-            for column, num_bytes in self._large_bytes.items()
-            if not column or columns is None or column in columns
-        )
+        return _total(self._large_bytes, columns)
+
+    def medium_total(self, columns: Sequence[str] | None = None) -> int:
+        """Return the bytes that the medium units decode to, of these columns where the format has any."""
+        return _total(self._medium_bytes, columns)
+
+    def with_medium_spilled(self) -> SourceIndex:
+        """Return the same index, but that locations in medium units say that these are spilled."""
+        index = copy(self)
+        index._medium_spilled = True
+        return index
+
+    def spilled_units(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield each shard's path and the units of it that are spilled, where there are any."""
+        lowest = MEDIUM if self._medium_spilled else LARGE
+        start = 0
+        for path, count in zip(self.shards, self._counts, strict=True):
+            part = slice(start, start + count)
+            units: list[int] = np.unique(self._unit[part][self._grade[part] >= lowest]).tolist()
+            if units:
+                yield path, units
+            start += count
+
+
+def sum_by_column(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of bytes by column."""
+    sums: dict[str, int] = {}
+    for part in parts:
+        for column, num_bytes in part.items():
+            sums[column] = sums.get(column, 0) + num_bytes
+    return sums
+
+
+def _total(by_column: Mapping[str, int], columns: Sequence[str] | None) -> int:
+    return sum(
+        num_bytes for column, num_bytes in by_column.items() if not column or columns is None or column in columns
+    )
 
 
 def _join(parts: list[Int64s]) -> Int64s:

@@ -1,25 +1,24 @@
-"""The spill: large restart units, decoded once into files that are addressable by block."""
+"""The spill: restart units decoded once into files of a folder, and which units these are."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
 
 from zephon.config import Spill
-from zephon.errors import ConfigError, StoreError
+from zephon.errors import ConfigError
 from zephon.formats.folders import cache_folder
-from zephon.formats.lock import locked
-from zephon.formats.sample import Reading
 from zephon.formats.source_index import SourceIndex
+from zephon.formats.spill_room import SUFFIX
+from zephon.formats.unit_file import touch
 from zephon.stores.protocol import Stat
+from zephon.stores.select import store_for
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
-SUFFIX = ".unit"
+# By source: the columns that its stage reads, None for all.
+Columns = Mapping[str, Sequence[str] | None]
 
 
 def spill_folder(spill: Spill, index_dir: str | None) -> Path:
@@ -32,124 +31,79 @@ def spill_folder(spill: Spill, index_dir: str | None) -> Path:
     return folder / "spill"
 
 
-def unit_name(path: str, stat: Stat, unit: int, columns: tuple[str, ...] | None) -> str:
+def unit_name(path: str, stat: Stat, unit: int, columns: Sequence[str] | None) -> str:
     """Return the file name of a decoded unit: a digest of the shard's identity, the unit and the columns."""
     digest = blake2b(digest_size=16)
-    for part in (str(Path(path).absolute()), str(stat.size), str(stat.mtime_ns), str(unit), *(columns or ("*",))):
+    for part in (os.path.abspath(path), str(stat.size), str(stat.mtime_ns), str(unit), *(columns or ("*",))):  # noqa: PTH100
         text = part.encode("utf-8", "surrogateescape")
         digest.update(len(text).to_bytes(4, "little") + text)
     return digest.hexdigest() + SUFFIX
 
 
-def spilled(name: str, write: Callable[[BinaryIO], None], reading: Reading, *, shard: str) -> str:
-    """Return the path of a decoded unit's file, made by `write` where it isn't there yet.
+def choose_spilled(
+    indices: Mapping[str, SourceIndex], spill: Spill, *, index_dir: str | None, columns: Columns
+) -> dict[str, SourceIndex]:
+    """Return the indices, with the medium units spilled as well where there is room for all of them.
 
-    It is decoded once, whoever asks: others wait for the lock. The file is whole or absent. Units used
-    longest ago go where the folder would exceed `spill.max_bytes`; a unit that exceeds it alone is a
-    ConfigError.
+    Medium units of all sources or none: the choice changes only what reading costs. Raises ConfigError, naming
+    `zephon pack`, where even the large units don't fit. Bytes of Parquet are those its footer gives, which
+    dictionaries can make less than what is written. The units' files that are there already count as used now,
+    so that others' make room for what is still to come.
     """
-    spill = reading.spill
-    folder = spill_folder(spill, reading.index_dir)
-    target = folder / name
-    try:
-        if _touch(target):
-            return str(target)
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / f"{name}.lock"):
-            if not _touch(target):
-                _write(target, write, spill.max_bytes, shard)
-    except OSError as error:
-        raise StoreError(
-            f"{shard}: can't decode into the spill {folder}: {error.strerror or error}; set spill.dir to a local "
-            "folder with room, or rewrite the shards with `zephon pack`"
-        ) from error
-    return str(target)
-
-
-def check_spill(
-    indices: Iterable[SourceIndex],
-    spill: Spill,
-    *,
-    columns: Mapping[str, Sequence[str] | None] | None = None,
-) -> None:
-    """Raise ConfigError, naming `zephon pack`, where the sources' large units together don't fit the spill.
-
-    `columns` maps a source's name to the columns that its stage reads; all are counted without it. Bytes
-    of Parquet are those its footer gives, which dictionaries can make less than what is written.
-    """
-    needed = [(index.name, index.large_total((columns or {}).get(index.name))) for index in indices]
-    total = sum(num_bytes for _, num_bytes in needed)
+    large = {name: index.large_total(columns.get(name)) for name, index in indices.items()}
+    total = sum(large.values())
     if total > spill.max_bytes:
-        listed = ", ".join(f"{name} {num_bytes:,}" for name, num_bytes in needed if num_bytes)
+        listed = ", ".join(f"{name} {num_bytes:,}" for name, num_bytes in large.items() if num_bytes)
         raise ConfigError(
             f"spill.max_bytes={spill.max_bytes:,} is less than the {total:,} bytes that the sources' large "
             f"compressed units decode to ({listed}); rewrite them with `zephon pack`, or raise spill.max_bytes"
         )
+    medium = sum(index.medium_total(columns.get(name)) for name, index in indices.items())
+    if not total + medium:
+        return dict(indices)
+    folder = _folder(spill, index_dir)
+    if medium and folder is not None and total + medium <= min(spill.max_bytes, _available(folder)):
+        indices = {name: index.with_medium_spilled() for name, index in indices.items()}
+    if folder is not None:
+        _mark_used(folder, indices, columns)
+    return dict(indices)
 
 
-class _Bounded:
-    """Passes bytes on to a file until there are more than allowed."""
-
-    def __init__(self, file: BinaryIO, max_bytes: int, shard: str) -> None:
-        self._file = file
-        self._left = max_bytes
-        self._max_bytes = max_bytes
-        self._shard = shard
-        self.closed = False
-
-    def write(self, data: ReadableBuffer) -> int:
-        count = memoryview(data).nbytes
-        self._left -= count
-        if self._left < 0:
-            raise ConfigError(
-                f"{self._shard}: a unit decodes to more than spill.max_bytes={self._max_bytes:,} bytes; "
-                "rewrite the shard with `zephon pack`, or raise spill.max_bytes"
-            )
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
-def _write(target: Path, write: Callable[[BinaryIO], None], max_bytes: int, shard: str) -> None:
-    """Write the file whole or not at all; the unit's lock is held, so that its temporary file is ours."""
-    temporary = target.with_suffix(".tmp")
+def _folder(spill: Spill, index_dir: str | None) -> Path | None:
     try:
-        with temporary.open("wb") as file:
-            write(cast("BinaryIO", _Bounded(file, max_bytes, shard)))
-            file.flush()
-            os.fsync(file.fileno())
-        with locked(target.parent / "room.lock"):
-            _make_room(target.parent, max_bytes - temporary.stat().st_size)
-            temporary.rename(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        return spill_folder(spill, index_dir)
+    except ConfigError:
+        # Large units will say so; medium ones can do without.
+        return None
 
 
-def _make_room(folder: Path, max_bytes: int) -> None:
-    """Remove the units used longest ago until the rest takes at most `max_bytes`; open ones stay readable."""
-    found = []
-    for path in folder.glob(f"*{SUFFIX}"):
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            continue
-        found.append((status.st_mtime_ns, path.name, status.st_size))
-    total = sum(size for _, _, size in found)
-    for _, name, size in sorted(found):
-        if total <= max_bytes:
-            return
-        (folder / name).unlink(missing_ok=True)
-        total -= size
-
-
-def _touch(path: Path) -> bool:
-    """Mark a unit as used now; return whether it is there."""
+def _units_in(folder: Path) -> dict[str, os.DirEntry[str]]:
     try:
-        os.utime(path)
-    except FileNotFoundError:
-        return False
-    except PermissionError:
-        # Another user's: its age stays, and it can be read all the same.
-        return path.exists()
-    return True
+        with os.scandir(folder) as entries:
+            return {entry.name: entry for entry in entries if entry.name.endswith(SUFFIX)}
+    except OSError:
+        return {}
+
+
+def _available(folder: Path) -> int:
+    """Return the bytes that the spill could take on its disk, those of its units included; 0 where it can't be told."""
+    there = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
+    try:
+        return shutil.disk_usage(there).free + sum(entry.stat().st_size for entry in _units_in(folder).values())
+    except OSError:
+        return 0
+
+
+def _mark_used(folder: Path, indices: Mapping[str, SourceIndex], columns: Columns) -> None:
+    there: Collection[str] = _units_in(folder).keys()
+    if not there:
+        return
+    for name, index in indices.items():
+        for path, units in index.spilled_units():
+            stat = store_for(path).stat(path)
+            for unit in units:
+                # Units of rows are kept by columns, others aren't.
+                for chosen in (None, columns.get(name)):
+                    file = unit_name(path, stat, unit, chosen)
+                    if file in there:
+                        touch(folder / file)

@@ -129,7 +129,7 @@ def _table(
     cutter = Cutter(limits)
     start = np.array(starts, dtype=np.int64)
     if not len(start):
-        return cutter.table(large_bytes={}, dropped=size if cut is not None else 0)
+        return cutter.table(dropped=size if cut is not None else 0)
     reach = np.maximum.accumulate(np.array(ends, dtype=np.int64))
     alone = np.flatnonzero(reach[:-1] <= start[1:]) + 1
     first = np.concatenate(([0], alone))
@@ -143,4 +143,4 @@ def _table(
         dropped = size - int(reach[last[-1]]) if whole else size
     cutter.add(start[first], reach[last], last - first + 1, held)
     cutter.close(unit=-1)
-    return cutter.table(large_bytes={}, dropped=dropped)
+    return cutter.table(dropped=dropped)

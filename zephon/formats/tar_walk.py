@@ -22,9 +22,10 @@ MAX_EXTENSION_BYTES = 1 << 20
 Member = tuple[int, bytes | None, bytes, int, int]
 
 # A header that needs no rules: a short name with an extension, an octal size of 11 digits, a regular file,
-# POSIX magic without a prefix or GNU magic. One match is twice as fast as looking field by field.
+# POSIX magic without a prefix or GNU magic. One match is twice as fast as looking field by field, and without a
+# way back (++, *+) twice as fast again.
 _plain = re.compile(
-    rb"(?s)(?=[^\0]{1,99}\0)(?!__)(?=((?:[^\0]*/)?[^./\0]+)\.([^/\0]*)\0)"
+    rb"(?s)(?=[^\0]{1,99}+\0)(?!__)(?=([^./\0]++|[^\0]*/[^./\0]++)\.([^/\0]*+)\0)"
     rb".{124}([0-7]{11})[\0 ].{20}[0\0].{100}(?:ustar\0.{82}\0|ustar  \0)"
 ).match
 # An extended header that says nothing about name or size: WebDataset's writer puts a time before each member.

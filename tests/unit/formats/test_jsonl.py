@@ -198,5 +198,5 @@ def test_a_spilled_stream_reads_as_the_plain_one(tmp_path: Path) -> None:
     assert index.large_total() == index.num_bytes
     samples = samples_of(index, spill=spill, cache=tmp_path)
     assert [sample.fields for sample in samples] == values
-    (kept,) = (tmp_path / "spill").iterdir()
-    assert kept.read_bytes() == b"".join(lines_of(values))
+    (kept,) = (tmp_path / "spill").glob("*.unit")
+    assert kept.read_bytes().startswith(b"".join(lines_of(values)))

@@ -15,7 +15,11 @@ from format_shards import hashes_of, index_of, samples_of, tables_of
 
 from zephon.config import Spill
 from zephon.errors import DataError
+from zephon.formats.index import SourceIndex
+from zephon.formats.parquet_spill import read_rows, write_rows
 from zephon.formats.read import read_samples
+from zephon.formats.unit_file import write_unit
+from zephon.formats.units import open_units
 
 
 def table(count: int) -> pa.Table:
@@ -88,13 +92,25 @@ COLUMNS = {
 }
 
 
+# A row group is small, medium or large, by how many blocks it has.
+SIZES: dict[str, dict[str, int]] = {
+    "small": {"block_samples": 4096},
+    "medium": {"block_samples": 150},
+    "large": {"block_bytes": 1024},
+}
+
+
+def sized_index(path: Path, size: str, cache: Path) -> SourceIndex:
+    return index_of(path, cache=cache, **SIZES[size]).with_medium_spilled()
+
+
 @pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("large", [False, True])
-def test_any_type_is_read_and_hashed(tmp_path: Path, name: str, large: bool) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_any_type_is_read_and_hashed(tmp_path: Path, name: str, size: str) -> None:
     data = pa.table({name: pa.concat_arrays([COLUMNS[name]] * 700), "fill": ["x" * 50] * 2100})
     path = write(tmp_path / "a.parquet", data, use_dictionary=False, compression="zstd")
-    index = index_of(path, cache=tmp_path, block_bytes=1024 if large else 1 << 20)
-    assert index.location(0).large == large
+    index = sized_index(path, size, tmp_path)
+    assert (index.location(0).medium, index.location(0).large) == (size == "medium", size == "large")
     values = [plain(sample.fields[name]) for sample in samples_of(index, columns=[name], cache=tmp_path)]
     stored = pq.read_table(path).column(name)
     if name in ("ns", "duration"):
@@ -102,9 +118,7 @@ def test_any_type_is_read_and_hashed(tmp_path: Path, name: str, large: bool) -> 
     assert values == stored.to_pylist()
     first, *_ = hashes_of(index, columns=[name], cache=tmp_path)
     reversed_ = write(tmp_path / "b.parquet", data.take(list(range(2099, -1, -1))), use_dictionary=False)
-    other, *_ = hashes_of(
-        index_of(reversed_, cache=tmp_path, block_bytes=1024 if large else 1 << 20), columns=[name], cache=tmp_path
-    )
+    other, *_ = hashes_of(sized_index(reversed_, size, tmp_path), columns=[name], cache=tmp_path)
     assert (first == other) == (name == "nothing")
 
 
@@ -133,10 +147,10 @@ def test_the_hash_is_of_values_not_of_their_layout(tmp_path: Path) -> None:
     found = set()
     for number, options in enumerate(layouts):
         path = write(tmp_path / f"{number}.parquet", data, row_group_size=250, **options)
-        for block_bytes in (1024, 1 << 20):
-            index = index_of(path, cache=tmp_path, block_samples=10, block_bytes=block_bytes)
-            if len(index.block_samples) == 50:
-                found.add(tuple(hashes_of(index, cache=tmp_path)))
+        index = index_of(path, cache=tmp_path, block_samples=25)
+        assert index.num_blocks == 20
+        for chosen in (index, index.with_medium_spilled()):
+            found.add(tuple(hashes_of(chosen, cache=tmp_path)))
     assert len(found) == 1
 
 
@@ -160,30 +174,65 @@ def test_the_hash_tells_values_nulls_and_bounds_apart(tmp_path: Path) -> None:
     assert len(set(found)) == len(columns)
 
 
-def test_a_large_row_group_goes_through_the_spill_once(tmp_path: Path) -> None:
-    data = table(3000)
+@pytest.mark.parametrize("size", ["medium", "large"])
+def test_a_row_group_goes_through_the_spill_once(tmp_path: Path, size: str) -> None:
+    data = table(2000)
     path = write(tmp_path / "a.parquet", data, compression="zstd")
-    small = index_of(path, cache=tmp_path)
-    large = index_of(path, cache=tmp_path, block_bytes=1024)
-    assert large.location(0).large
-    assert not small.location(0).large
+    index = sized_index(path, size, tmp_path)
     columns = ["text", "tokens", "lang"]
-    folder = tmp_path / "spill"
-    found = samples_of(large, columns=columns, cache=tmp_path)
-    (kept,) = folder.iterdir()
+    found = samples_of(index, columns=columns, cache=tmp_path)
+    (kept,) = (tmp_path / "spill").glob("*.unit")
     inode = kept.stat().st_ino
-    samples_of(large, columns=columns, cache=tmp_path)
-    assert [file.stat().st_ino for file in folder.iterdir()] == [inode]
-    expected = samples_of(small, columns=columns, cache=tmp_path)
+    open_units.cache_clear()
+    samples_of(index, columns=columns, cache=tmp_path)
+    assert [file.stat().st_ino for file in (tmp_path / "spill").glob("*.unit")] == [inode]
+    expected = samples_of(index_of(path, cache=tmp_path, **SIZES["small"]), columns=columns, cache=tmp_path)
     assert [(sample.key, {name: plain(value) for name, value in sample.fields.items()}) for sample in found] == [
         (sample.key, {name: plain(value) for name, value in sample.fields.items()}) for sample in expected
     ]
-    assert 0 < large.large_total(["text"]) < large.large_total()
+    total = index.medium_total if size == "medium" else index.large_total
+    assert 0 < total(["text"]) < total()
+    assert index.medium_total() + index.large_total() == total()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_samples_come_in_the_order_asked_for(tmp_path: Path, size: str) -> None:
+    path = write(tmp_path / "a.parquet", table(1000), row_group_size=500)
+    index = sized_index(path, size, tmp_path)
+    for block in (0, index.num_blocks // 2, index.num_blocks - 1):
+        place = index.location(block)
+        orders: list[Any] = [range(place.samples), range(place.samples - 1, -1, -1), [place.samples - 1, 0], []]
+        for order in orders:
+            samples, _ = read_samples(place, order, columns=["score"], spill=Spill(dir=str(tmp_path)), index_dir=None)
+            assert [sample.fields["score"] for sample in samples] == [(place.first + i) / 3 for i in order]
+            assert [sample.key for sample in samples] == [f"a.parquet:{place.first + i}" for i in order]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 100, 1000])
+def test_chunks_give_any_rows(tmp_path: Path, rows: int) -> None:
+    tables = [table(300).slice(start, 30) for start in range(0, 300, 30)]
+    unit = write_unit(
+        tmp_path / "a",
+        lambda file: write_rows(file, tables, ("text", "tokens"), rows),
+        max_bytes=1 << 24,
+        sync=False,
+        shard="s",
+    )
+    expected = table(300).select(["text", "tokens"])
+    for first, count in ((0, 300), (0, 1), (63, 2), (64, 64), (290, 20), (299, 1), (300, 5), (5000, 1)):
+        assert read_rows(unit, first, count).to_pylist() == expected.slice(first, count).to_pylist()
+
+
+def test_no_column_needs_no_spill(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", table(200))
+    index = sized_index(path, "large", tmp_path)
+    assert [sample.fields for sample in samples_of(index, columns=[], cache=tmp_path)] == [{}] * 200
+    assert not (tmp_path / "spill").exists()
 
 
 @pytest.mark.parametrize("damage", ["cut", "footer", "nothing", "pages"])
-@pytest.mark.parametrize("large", [False, True])
-def test_damage_names_the_shard(tmp_path: Path, damage: str, large: bool) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_damage_names_the_shard(tmp_path: Path, damage: str, size: str) -> None:
     path = write(tmp_path / "a.parquet", table(2000), compression="zstd")
     raw = bytearray(path.read_bytes())
     if damage == "cut":
@@ -196,14 +245,14 @@ def test_damage_names_the_shard(tmp_path: Path, damage: str, large: bool) -> Non
         raw[4:5000] = bytes(4996)
     path.write_bytes(raw)
     with pytest.raises(DataError, match=r"a\.parquet: damaged Parquet \("):
-        samples_of(index_of(path, cache=tmp_path, block_bytes=1024 if large else 1 << 20), cache=tmp_path)
+        samples_of(sized_index(path, size, tmp_path), cache=tmp_path)
 
 
 def test_fewer_rows_than_indexed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", table(600), row_group_size=200)
-    for block_bytes in (1024, 1 << 20):
+    for rows in (1, 10, 64, 4096):
         write(path, table(600), row_group_size=200)
-        index = index_of(path, cache=tmp_path, block_bytes=block_bytes)
+        index = index_of(path, cache=tmp_path, block_samples=rows).with_medium_spilled()
         write(path, table(100))
         with pytest.raises(DataError, match="changed since it was indexed"):
             samples_of(index, cache=tmp_path)
