@@ -54,9 +54,11 @@ def stage_of(form: str, *, flat: bool, masked: bool) -> dict[str, Any]:
     return {**stage, "mask_field": f"mask{suffix}"} if masked else stage
 
 
-def oracle_source(name: str, source: Source, shards: Sequence[Samples], paths: Sequence[str]) -> Corpus:
+def oracle_source(
+    name: str, source: Source, shards: Sequence[Samples], paths: Sequence[str], *, index_dir: Path
+) -> Corpus:
     """Return a source as the oracle sees it: its blocks as the index cuts them, and the index's mean."""
-    index = build_index(name, source, index_dir=None)
+    index = build_index(name, source, index_dir=str(index_dir))
     blocks = []
     for number in range(index.num_blocks):
         location = index.location(number)
@@ -68,8 +70,11 @@ def oracle_source(name: str, source: Source, shards: Sequence[Samples], paths: S
     return Corpus(blocks=tuple(blocks), mean_tokens=index.mean_tokens, epochs=source.epochs)
 
 
-def config_of(plan: Plan, sources: dict[str, Source]) -> dict[str, Any]:
-    """Return the configuration, as a mapping, of an oracle's plan over written sources."""
+def config_of(plan: Plan, sources: dict[str, Source], *, index_dir: Path) -> dict[str, Any]:
+    """Return the configuration, as a mapping, of an oracle's plan over written sources.
+
+    Nothing is kept outside `index_dir`: tests must not find what others left in the user's cache.
+    """
     first = plan.entries[0][1]
     return {
         "seed": plan.seed,
@@ -80,6 +85,7 @@ def config_of(plan: Plan, sources: dict[str, Source]) -> dict[str, Any]:
         "spread": plan.spread,
         "mask_boundary": plan.mask_boundary,
         "device": "cpu",
+        "index_dir": str(index_dir),
         "mix": {
             "by": plan.by,
             "schedule": [{"from": start, "weights": weights} for start, weights in plan.entries[1:]],

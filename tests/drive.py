@@ -41,9 +41,9 @@ def write_case(case: Case, forms: Mapping[str, str], folder: Path) -> Written:
             block_samples=shape.block_samples,
             epochs=case.plan.sources[name].epochs,
         )
-        corpora[name] = oracle_source(name, sources[name], shards, paths)
+        corpora[name] = oracle_source(name, sources[name], shards, paths, index_dir=folder / "index")
     plan = with_sources(case.plan, corpora)
-    return Written(config_of(plan, sources), plan)
+    return Written(config_of(plan, sources, index_dir=folder / "index"), plan)
 
 
 def formats(case: Case) -> st.SearchStrategy[dict[str, str]]:

@@ -12,11 +12,11 @@ from drive import BACKENDS, Expected, Ranks, check_state, check_step, formats, s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import count_rows
-from oracle_plan import Plan
+from oracle_plan import Doc, Plan
 from plans import Shape, cases, make_samples
 from profiles import examples
 
-from zephon import DataError, StateError
+from zephon import DataError, StateError, count_sequences
 from zephon.config import Source
 
 ROWS = 30
@@ -91,6 +91,20 @@ def test_a_counted_stream_ends_with_its_last_row(data: st.DataObject) -> None:
             check_state(ranks.state(), expected)
 
 
+@pytest.mark.xfail(strict=True, reason="kept lengths are found by the block table, which other data may share")
+def test_a_count_is_of_the_data_and_not_of_its_outline(tmp_path: Path) -> None:
+    counts = []
+    for number, lengths in enumerate(((7, 8, 9), (4, 4, 4))):
+        shards = [[[Doc(tuple(range(length)))] for length in lengths]]
+        # Members of a tar take multiples of 512 bytes, so that both shards have the same blocks.
+        paths = write_source(tmp_path / str(number), shards, form="tar", flat=True)
+        source = Source(path=paths, stage=stage_of("tar", flat=True, masked=False))
+        plan = Plan(seed=1, lanes=1, sequence_length=8, sources={}, entries=((0, {"web": 1}),), pool=4)
+        config = config_of(plan, {"web": source}, index_dir=tmp_path)
+        counts.append(count_sequences({**config, "length": "count"}))
+    assert counts == [3, 2]
+
+
 @settings(max_examples=examples(15))
 @given(data=st.data())
 def test_a_mixture_ahead_may_change_and_none_that_began(data: st.DataObject) -> None:
@@ -138,11 +152,11 @@ def test_bad_samples_that_are_skipped_leave_no_trace_but_their_charge(tmp_path: 
                 shards[number][place] = []
         Path(path).write_text("\n".join(lines) + "\n")
     source = Source(path=paths, stage=stage_of("jsonl", flat=True, masked=False), block_samples=4)
-    corpus = oracle_source("web", source, shards, paths)
+    corpus = oracle_source("web", source, shards, paths, index_dir=tmp_path)
     plan = Plan(
         seed=3, lanes=3, sequence_length=8, sources={"web": corpus}, entries=((0, {"web": 1}),), kind="concat", spread=2
     )
-    config = config_of(plan, {"web": source})
+    config = config_of(plan, {"web": source}, index_dir=tmp_path)
     expected = Expected(plan, count=ROWS)
     with Ranks({**config, "on_bad_sample": "skip"}, 3) as ranks:
         while ranks.consumed < ROWS:
