@@ -17,7 +17,7 @@ LEAVES = {"errors", "hashing", "permute", "topology", "item", "page", "config", 
 LEVELS = [
     {"stores"},
     {"formats"},
-    {"stages"},
+    {"stages", "tokenizer"},
     {"read_config"},
     {"lanes", "backends", "state", "collate"},
     {"plan"},

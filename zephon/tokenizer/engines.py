@@ -38,6 +38,13 @@ def hf_engine(file: TokenizerFile) -> Any:
     return tokenizer
 
 
+def hf_version() -> str:
+    """Return the version of `tokenizers`."""
+    from tokenizers import __version__
+
+    return str(__version__)
+
+
 def hf_encode(tokenizer: Any) -> Encode:
     """Return a function that encodes texts with Hugging Face's engine.
 
@@ -84,6 +91,17 @@ def fastokens_engine(file: TokenizerFile) -> Any:
             f"tokenizer.engine=fastokens can't load {file.path!r}: {one_line(error)}; set tokenizer.engine: auto"
         ) from error
     return tokenizer
+
+
+def fastokens_version() -> str:
+    """Return the version of `fastokens`; "" where it isn't installed."""
+    # Here, because it takes 20 ms and few need it.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fastokens")
+    except PackageNotFoundError:
+        return ""
 
 
 def fastokens_encode(tokenizer: Any) -> Encode:

@@ -18,14 +18,14 @@ from zephon.tokenizer.file import read_tokenizer_file
 def test_ids_are_those_of_the_engine(tokenizer_path: Path) -> None:
     file = read_tokenizer_file(Tokenizer(path=str(tokenizer_path), eos="<|endoftext|>"))
     reference = HfTokenizer.from_file(str(tokenizer_path))
-    assert file.ids == reference.get_vocab(with_added_tokens=True)
+    assert file.vocabulary.ids == reference.get_vocab(with_added_tokens=True)
     assert file.vocab_size == max(reference.get_vocab().values()) + 1
     assert file.eos_id == reference.token_to_id("<|endoftext|>")
 
 
 def test_pad_is_its_own_else_eos_else_zero(tokenizer_path: Path) -> None:
     path = str(tokenizer_path)
-    ids = read_tokenizer_file(Tokenizer(path=path)).ids
+    ids = read_tokenizer_file(Tokenizer(path=path)).vocabulary.ids
     assert read_tokenizer_file(Tokenizer(path=path, eos="<|im_end|>", pad="<|pad|>")).pad_id == ids["<|pad|>"]
     assert read_tokenizer_file(Tokenizer(path=path, eos="<|im_end|>")).pad_id == ids["<|im_end|>"]
     assert read_tokenizer_file(Tokenizer(path=path)).pad_id == 0

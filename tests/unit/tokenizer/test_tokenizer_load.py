@@ -20,12 +20,16 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from zephon.config import Tokenizer
 from zephon.errors import ConfigError, DataError
-from zephon.tokenizer import LoadedTokenizer, load_tokenizer
+from zephon.tokenizer import LoadedTokenizer, load, load_tokenizer
 from zephon.tokenizer.engines import limit_tokenizer_threads
 from zephon.tokenizer.probe import PROBE_TEXTS, probe_texts
+from zephon.tokenizer.switch import SWITCH_CHARS
 
 # A file of one's own to test with, beside the small one: ZEPHON_TOKENIZERS=a/tokenizer.json:b/tokenizer.json
 REAL = [path for path in os.environ.get("ZEPHON_TOKENIZERS", "").split(":") if path]
+
+# So much text that `auto` takes the fast engine for the next.
+LONG = ["many words, " * 1000] * (SWITCH_CHARS // 12_000 + 1)
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +127,6 @@ def test_text_that_cannot_be_encoded_is_a_data_error(tmp_path: Path) -> None:
 
 
 def test_an_engine_whose_ids_differ_is_refused(tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from zephon.tokenizer import load
-
     def off_by_one(tokenizer: object) -> object:
         encode = load.hf_encode(tokenizer)
 
@@ -136,16 +138,17 @@ def test_an_engine_whose_ids_differ_is_refused(tokenizer_path: Path, monkeypatch
 
     monkeypatch.setattr(load, "fastokens_engine", load.hf_engine)
     monkeypatch.setattr(load, "fastokens_encode", off_by_one)
-    assert load_tokenizer(Tokenizer(path=str(tokenizer_path))).engine == "hf"
+    auto = load_tokenizer(Tokenizer(path=str(tokenizer_path)))
+    assert ids(auto, LONG) == ids(auto, LONG)
+    assert auto.engine == "hf"
     with pytest.raises(ConfigError, match="gives other ids than Hugging Face's engine for '"):
         load_tokenizer(Tokenizer(path=str(tokenizer_path), engine="fastokens"))
 
 
+@pytest.mark.parametrize("engine", ["auto", "fastokens"])
 def test_the_reference_encodes_what_the_fast_engine_fails_on(
-    tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+    tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    from zephon.tokenizer import load
-
     def limited(tokenizer: object) -> object:
         encode = load.hf_encode(tokenizer)
 
@@ -158,10 +161,11 @@ def test_the_reference_encodes_what_the_fast_engine_fails_on(
 
     monkeypatch.setattr(load, "fastokens_engine", load.hf_engine)
     monkeypatch.setattr(load, "fastokens_encode", limited)
-    tokenizer = load_tokenizer(Tokenizer(path=str(tokenizer_path)))
-    assert tokenizer.engine == "fastokens"
+    tokenizer = load_tokenizer(Tokenizer(path=str(tokenizer_path), engine=engine))
     reference = load_tokenizer(Tokenizer(path=str(tokenizer_path), engine="hf"))
-    assert ids(tokenizer, ["easy", "too hard"]) == ids(reference, ["easy", "too hard"])
+    for texts in (LONG, ["easy", "too hard"], ["easy"]):
+        assert ids(tokenizer, texts) == ids(reference, texts)
+    assert tokenizer.engine == "fastokens"
 
 
 def test_joins_tells_whether_pieces_may_be_encoded_apart(tokenizer_path: Path, tmp_path: Path) -> None:
