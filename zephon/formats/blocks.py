@@ -14,7 +14,8 @@ Int64s = NDArray[np.int64]
 # A unit of more blocks than this, or of more bytes than so many blocks may have, is large: decoded into the spill.
 LARGE_UNIT_BLOCKS = 16
 # One of more blocks than this is medium: spilled where there is room, since it'd be decoded as many times otherwise.
-SMALL_UNIT_BLOCKS = 1
+# (Writing a unit of 1 MiB costs about as much as decoding it once.)
+SMALL_UNIT_BLOCKS = 2
 
 SMALL, MEDIUM, LARGE = range(3)
 

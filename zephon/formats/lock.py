@@ -15,16 +15,23 @@ def locked(path: Path) -> Iterator[None]:
 
     Raises OSError where the folder can't be written or its file system has no locks.
     """
+    with exclusive(path):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[int]:
+    """Hold the lock of the file `path`, made if needed, inside the block; yield its descriptor. Raises OSError."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
-            # The holder before may have removed the file: then others lock another one by now.
+            # The holder before may have removed or renamed the file: then others lock another one by now.
             if _same_file(fd, path):
-                try:
-                    yield
-                finally:
-                    path.unlink(missing_ok=True)
+                yield fd
                 return
         finally:
             os.close(fd)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
-from zephon.formats.lock import locked
+from zephon.formats.lock import exclusive
 
 SUFFIX = ".unit"
 PARTIAL = ".tmp"
@@ -21,19 +22,19 @@ def move_in(temporary: Path, target: Path, *, size: int, max_bytes: int) -> None
     looked through when its bytes, kept in the file `room`, exceed `max_bytes`: it may hold thousands of units.
     """
     folder = target.parent
-    with locked(folder / f"{_TOTAL}.lock"):
-        total = _known_total(folder)
+    with exclusive(folder / _TOTAL) as fd:
+        total = _known_total(fd)
         if total is None or total + size > max_bytes:
             total = _make_room(folder, size, max_bytes)
         # First, so that a crash in between leaves a total that is too high, which the next look corrects.
-        (folder / _TOTAL).write_text(str(total + size))
+        os.pwrite(fd, b"%-20d" % (total + size), 0)
         temporary.rename(target)
 
 
-def _known_total(folder: Path) -> int | None:
+def _known_total(fd: int) -> int | None:
     try:
-        return int((folder / _TOTAL).read_text())
-    except (FileNotFoundError, ValueError):
+        return int(os.pread(fd, 32, 0))
+    except ValueError:
         return None
 
 

@@ -88,21 +88,22 @@ def touch(path: Path) -> None:
         return
 
 
-def write_unit(path: Path, write: Callable[[BinaryIO], None], *, max_bytes: int, sync: bool, shard: str) -> Unit:
-    """Write what `write` writes, and the trailer, to a new file; return it, open.
+def write_unit(fd: int, write: Callable[[BinaryIO], None], *, max_bytes: int, sync: bool, shard: str) -> int:
+    """Make a file of what `write` writes, and the trailer; return the unit's bytes.
 
     With `sync` it lasts through a crash of the machine; without, a crash is noticed by the checksum: for a
     small unit a tenth of the time. Raises ConfigError, naming `shard`, where it exceeds `max_bytes`, and OSError.
     """
-    with path.open("wb") as file:
+    os.ftruncate(fd, 0)
+    with open(fd, "wb", closefd=False) as file:
         bounded = _Bounded(file, max_bytes, shard)
         write(cast("BinaryIO", bounded))
         num_bytes = file.tell()
         file.write(_TRAILER.pack(num_bytes, bounded.checksum(), SYNCED if sync else HASHED))
         file.flush()
         if sync:
-            os.fsync(file.fileno())
-    return Unit(os.open(path, os.O_RDONLY | os.O_CLOEXEC), num_bytes)
+            os.fsync(fd)
+    return num_bytes
 
 
 class _Bounded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import lru_cache
@@ -10,7 +11,7 @@ from threading import Lock
 from typing import BinaryIO, TypeVar
 
 from zephon.errors import ConfigError, StoreError
-from zephon.formats.lock import locked
+from zephon.formats.lock import exclusive
 from zephon.formats.sample import Reading
 from zephon.formats.spill import spill_folder, unit_name
 from zephon.formats.spill_room import PARTIAL, move_in
@@ -121,19 +122,22 @@ def with_unit(
 def _decode(path: Path, write: Callable[[BinaryIO], None], location: Location, max_bytes: int) -> Unit:
     """Write the unit's file whole or not at all, and open it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_suffix(".lock")):
-        unit = open_unit(path)
-        if unit is not None:
-            return unit
-        # Nobody else's, because the lock is held.
-        temporary = path.with_suffix(PARTIAL)
+    temporary = path.with_suffix(PARTIAL)
+    # The unfinished file is its own lock: one file less to make for each of many small units.
+    with exclusive(temporary) as fd:
         try:
-            # Open from here on, because others may need its room at once.
-            written = write_unit(temporary, write, max_bytes=max_bytes, sync=location.large, shard=location.path)
-            move_in(temporary, path, size=written.file_bytes, max_bytes=max_bytes)
-        finally:
+            unit = open_unit(path)
+            if unit is None:
+                num_bytes = write_unit(fd, write, max_bytes=max_bytes, sync=location.large, shard=location.path)
+                # Open from here on, because others may need its room at once.
+                unit = Unit(os.open(temporary, os.O_RDONLY | os.O_CLOEXEC), num_bytes)
+                move_in(temporary, path, size=unit.file_bytes, max_bytes=max_bytes)
+                return unit
+        except BaseException:
             temporary.unlink(missing_ok=True)
-    return written
+            raise
+        temporary.unlink(missing_ok=True)
+    return unit
 
 
 def _new_units() -> OpenUnits:

@@ -18,7 +18,7 @@ from zephon.errors import DataError
 from zephon.formats.index import SourceIndex
 from zephon.formats.parquet_spill import read_rows, write_rows
 from zephon.formats.read import read_samples
-from zephon.formats.unit_file import write_unit
+from zephon.formats.unit_file import open_unit, write_unit
 from zephon.formats.units import open_units
 
 
@@ -211,13 +211,17 @@ def test_samples_come_in_the_order_asked_for(tmp_path: Path, size: str) -> None:
 @pytest.mark.parametrize("rows", [1, 7, 64, 100, 1000])
 def test_chunks_give_any_rows(tmp_path: Path, rows: int) -> None:
     tables = [table(300).slice(start, 30) for start in range(0, 300, 30)]
-    unit = write_unit(
-        tmp_path / "a",
-        lambda file: write_rows(file, tables, ("text", "tokens"), rows),
-        max_bytes=1 << 24,
-        sync=False,
-        shard="s",
-    )
+    path = tmp_path / "a"
+    with path.open("wb") as file:
+        write_unit(
+            file.fileno(),
+            lambda out: write_rows(out, tables, ("text", "tokens"), rows),
+            max_bytes=1 << 24,
+            sync=False,
+            shard="s",
+        )
+    unit = open_unit(path)
+    assert unit is not None
     expected = table(300).select(["text", "tokens"])
     for first, count in ((0, 300), (0, 1), (63, 2), (64, 64), (290, 20), (299, 1), (300, 5), (5000, 1)):
         assert read_rows(unit, first, count).to_pylist() == expected.slice(first, count).to_pylist()
