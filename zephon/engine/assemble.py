@@ -26,7 +26,8 @@ class Assembler:
     """
 
     def __init__(self, rows: int, capacity: int, pad_id: int) -> None:
-        self._tokens: NDArray[np.int32] = np.full((rows, capacity), pad_id, np.int32)
+        self._tokens: NDArray[np.int32] = np.empty((rows, capacity), np.int32)
+        self._pad_id = pad_id
         self._mask: NDArray[np.uint8] | None = None
         self._pieces: list[int] = []
         self._sequences: list[int] = []
@@ -37,9 +38,11 @@ class Assembler:
         """Fill the next row and return its digest of 8 bytes; a row that wasn't planned stays masked, without one."""
         place = len(self._sequences)
         self._sequences.append(sequence)
-        if row is None:
-            return None
         tokens = self._tokens[place]
+        if row is None:
+            tokens.fill(self._pad_id)
+            return None
+        end = 0
         delivered, pieces = self.delivered, self._pieces
         layout: list[int] = []
         masked = False
@@ -52,6 +55,9 @@ class Assembler:
                 )
             size = stop - start
             first = item.place + start
+            if offset > end:
+                tokens[end:offset] = self._pad_id
+            end = offset + size
             tokens[offset : offset + size] = payload.tokens[first : first + size]
             pieces += (place, offset, size)
             layout += (offset, size)
@@ -61,6 +67,7 @@ class Assembler:
                 documents += 1
             if payload.mask is not None:
                 masked = True
+        tokens[end:] = self._pad_id
         self.tokens += total
         self.documents += documents
         mask = self._fill_mask(place, row) if masked or self._mask is not None else None
