@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,25 @@ def read(config: dict[str, Any], state: Any, topology: Topology) -> None:
             pass
 
 
+def cpu_s() -> float:
+    """Return the processor time of this process and of those that it has ended, in seconds.
+
+    Not the clock's: beside other work even a sleeping process may be kept waiting for half a minute. A hang,
+    which takes no processor time, is for pytest's timeout.
+    """
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_has_its_error_whatever_runs_the_stages(tmp_path: Path, name: str) -> None:
     fault = FAULTS[name]
     broken = fault.make(tmp_path)
     said: set[str] = set()
     for way in WAYS.values():
-        began = time.monotonic()
+        began = cpu_s()
         error = failure(broken, fault, way)
-        assert time.monotonic() - began < 20
+        assert cpu_s() - began < 10
         assert isinstance(error, fault.error)
         assert type(error) in (ConfigError, StateError, StoreError, DataError)
         said.add(str(error))
@@ -99,7 +109,7 @@ def test_a_real_process_ends_in_seconds_without_a_traceback(tmp_path: Path, name
     if state is not None:
         write_state(tmp_path / "state", state)
         command += ["--state-in", str(tmp_path / "state")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("zephon: ")
     assert done.stderr.count("\n") == 1
