@@ -37,7 +37,11 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """A mixture from sequence `from` on: weights by source name, > 0; a source left out is off."""
+    """A mixture that replaces the one before it.
+
+    from     it governs pulls made while a lane's next sequence number is at least this
+    weights  by source name, > 0; a source left out is off
+    """
 
     from_: Positive
     weights: dict[str, float | str]
@@ -117,10 +121,13 @@ class Backend(Struct, frozen=True, kw_only=True):
 
 
 class Spill(Struct, frozen=True, kw_only=True):
-    """Where restart units much larger than a block are decoded to, once.
+    """Where restart units of many blocks are decoded to, once: Parquet row groups, zstd frames, gzip streams.
+
+    Units of more than two blocks go there if all of the configuration's fit; else only those of more than 16,
+    which have to. What it holds may be removed at any time, and serves later runs.
 
     dir        folder; null: a folder `spill` in the index cache
-    max_bytes  what they may take in all
+    max_bytes  what it may hold in all; the units used longest ago make room
     """
 
     dir: str | None = None
@@ -133,6 +140,14 @@ class Config(Struct, frozen=True, kw_only=True):
     seed, sources, lanes, sequence_length, length, restart, mix, tokenizer, pack, operators, spread and
     mask_boundary fix the order (they are the plan); everything else may change from run to run.
 
+    seed                  of every keyed choice: another seed is another order
+    sources               named corpora; sources are told apart by name
+    mix                   by what sources are charged, and later mixtures
+    tokenizer             turns text into tokens; null: sources hold tokens already
+    pack                  how documents become rows
+    operators             stateful parts of every lane before the packer, in order
+    backend               who runs the stages
+    spill                 where compressed units too large to be read in blocks are decoded to
     lanes                 fixed substreams; null: the state's, else global_batch_size (1 for a finite stream)
     global_batch_size     sequences a step, over all ranks
     micro_batch_size      sequences a batch of one rank
