@@ -159,7 +159,7 @@ class Config(Struct, frozen=True, kw_only=True):
     mask_boundary         no loss on predicting a document's first token from the one before
     reset_position_ids    positions start anew with each document
     attention_mask        also build a dense boolean mask [b, 1, S, S], true where attention is allowed
-    on_bad_sample         raise | skip
+    on_bad_sample         raise | skip: what to do with a sample that isn't what its stage needs
     max_bad_samples       with skip: at most so many bad samples per lane and source; null: no limit
     engine                thread | process: where planner and assembly run
     device                auto | cpu | cuda | cuda:N
