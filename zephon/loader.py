@@ -159,6 +159,11 @@ class Loader:
         self._totals.waited(time.perf_counter() - began)
         if delivery is None:
             return None
+        if delivery.start != self._consumed:
+            raise StateError(
+                f"the batch from consumed={self._consumed} was lost in an interruption; "
+                "load the last state_dict() to have it again"
+            )
         batch = self._collator.hand_over(delivery.batch)
         self._consumed = delivery.consumed
         self._totals.add(delivery.counts, batch["tokens"].shape[0] * (self._config.sequence_length + 1))

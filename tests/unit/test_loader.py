@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streams import BACKENDS, rows, stream, take
 
-from zephon import ConfigError, Loader, StoreError
+from zephon import ConfigError, Loader, StateError, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +137,22 @@ def test_loading_a_state_leaves_nothing_of_the_session_before(config: dict[str, 
             loader.load_state_dict(state)
             take(loader, 1)
         assert threading.active_count() == threads
+
+
+def test_a_batch_lost_in_an_interruption_is_noticed(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with Loader(config) as loader:
+        batches = iter(loader)
+        next(batches)
+
+        def interrupted(batch: object) -> object:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loader._collator, "hand_over", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(batches)
+        state = loader.state_dict()
+        with pytest.raises(StateError, match="was lost in an interruption; load the last state_dict"):
+            next(batches)
+        loader.load_state_dict(state)
+        assert next(batches).sequences == (1,)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from streams import rows, stream
+from streams import rows, stream, take
 
-from zephon import Batch, Loader, Topology, stream_digest
+from zephon import Batch, Loader, StateError, Topology, stream_digest
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +126,13 @@ def test_every_sample_once_in_a_counted_pass(config: dict[str, Any]) -> None:
         report_after = list(longer)
     assert len(report_after) == counted + 8
     assert len(tokens) > 3000
+
+
+def test_a_position_that_is_too_high_for_lanes_that_still_hold_documents_is_refused(tmp_path: Path) -> None:
+    config = stream(tmp_path, settings={"length": 40})
+    with Loader(config) as loader:
+        take(loader, 6)
+        state = loader.state_dict()
+    for consumed in (7, 14, 22, 39):
+        with Loader(config) as loader, pytest.raises(StateError, match="the state's parts are of different moments"):
+            loader.load_state_dict({**state, "consumed": consumed})

@@ -32,6 +32,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
     kind: str
     sequences: tuple[int, ...] = ()
+    start: int = 0
     consumed: int = 0
     counts: tuple[int, int, int, dict[str, int], dict[str, int]] = (0, 0, 0, {}, {})
     masked: bool = False
@@ -73,7 +74,7 @@ class ProcessSession:
         host = HostBatch(
             tokens=tokens, pieces=pieces, mask=masks[0] if answer.masked else None, sequences=answer.sequences
         )
-        return Delivery(self._finish(host), answer.consumed, Counts(*answer.counts))
+        return Delivery(self._finish(host), answer.start, answer.consumed, Counts(*answer.counts))
 
     def lanes_at(self, consumed: int) -> dict[int, bytes]:
         """Return the rank's encoded lanes at a position still held."""
@@ -161,4 +162,4 @@ def _answer(session: ThreadSession, request: Request) -> tuple[Answer, list[Any]
     masked = host.mask is not None
     counts = delivery.counts
     numbers = (counts.rows, counts.tokens, counts.documents, counts.pulled, counts.delivered)
-    return Answer("batch", host.sequences, delivery.consumed, numbers, masked), arrays
+    return Answer("batch", host.sequences, delivery.start, delivery.consumed, numbers, masked), arrays

@@ -18,9 +18,10 @@ from zephon.topology import lanes_of
 
 
 class Delivery(NamedTuple):
-    """A micro-batch as `finish` made it, the sequences consumed after it (over all passes), the rank's counts."""
+    """A micro-batch as `finish` made it, the sequences consumed before and after it (over all passes), the counts."""
 
     batch: Any
+    start: int
     consumed: int
     counts: Counts
 
@@ -83,10 +84,10 @@ class ThreadSession:
             self._pass_start = self._consumed
             self._turn()
             return None
-        self._consumed = self._pass_start + produced.position
+        start, self._consumed = self._consumed, self._pass_start + produced.position
         self._history.add(self._consumed, {**self._turned, **produced.changes})
         self._turned = {}
-        return Delivery(produced.batch, self._consumed, produced.counts)
+        return Delivery(produced.batch, start, self._consumed, produced.counts)
 
     def lanes_at(self, consumed: int) -> dict[int, bytes]:
         """Return the rank's encoded lanes at a position still held."""

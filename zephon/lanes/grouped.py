@@ -91,6 +91,8 @@ class Grouped:
 
     def _emit(self, row: Row) -> Row:
         self._rows += 1
+        # A group that holds nothing is as if it had never been: groups that come and go leave no trace in a state.
+        self._packers = {name: packer for name, packer in self._packers.items() if packer.held()}
         held = {_reference(item) for packer in self._packers.values() for item in packer.held()}
         for span in row.spans:
             reference = _reference(span.item)

@@ -143,3 +143,12 @@ def test_an_operator_that_does_not_take_its_options_is_a_config_error() -> None:
     wrong = replace(spec(), operators=(OperatorConfig(kind="shuffle", options={"size": 4}),))
     with pytest.raises(ConfigError, match=r"operators\[0\] \(shuffle\) doesn't take its options: .*size"):
         make_operators(wrong, 0)
+
+
+def test_a_group_that_is_used_up_leaves_no_trace() -> None:
+    packing = Grouped(lambda: Concat(Pack(), 4), lambda item: item.source, 100)
+    push(packing, *[(f"group-{number}", number, 3) for number in range(20)])
+    while packing.pop(last=True) is not None:
+        pass
+    assert packing.held() == ()
+    assert packing.state() == {"rows": 20, "ages": ()}
