@@ -87,7 +87,9 @@ def type_text(kind: Any) -> str:
 
 def plural(text: str) -> str:
     """Return the name of several values of a type."""
-    return " \\| ".join(part if part.startswith("[") else f"{part}s" for part in text.split(" \\| "))
+    return " \\| ".join(
+        part if part.startswith("[") or part.endswith("s") else f"{part}s" for part in text.split(" \\| ")
+    )
 
 
 def default_text(field: msgspec.structs.FieldInfo) -> str:
