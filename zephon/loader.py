@@ -14,7 +14,7 @@ from zephon.config import Config
 from zephon.count import count_with
 from zephon.engine.process import ProcessSession
 from zephon.engine.session import Delivery, Session, ThreadSession
-from zephon.engine.setup import Setup, open_indices
+from zephon.engine.setup import Setup, open_backend, open_indices
 from zephon.errors import StateError, StoreError
 from zephon.formats.index import SourceIndex
 from zephon.plan import lanes_for, make_plan
@@ -173,14 +173,25 @@ class Loader:
         self._check_open()
         if self._session is not None:
             return
-        setup = self._setup()
-        self._totals.restart()
         if self._config.engine == "process":
-            self._session = ProcessSession(setup, self._collator.build)
+            self._session = ProcessSession(self._setup(), self._collator.build)
         else:
-            self._session = ThreadSession(setup, self._open(), self._collator.build)
+            self._session = self._thread_session()
+        self._totals.restart()
         # Also when the loader is forgotten or the interpreter ends.
         self._closer = weakref.finalize(self, self._session.close)
+
+    def _thread_session(self) -> Session:
+        if self._config.length == "count":
+            # Counting has workers of its own.
+            self._make_plan()
+        # Before index and plan, because workers take longest to be ready.
+        backend = open_backend(self._config)
+        try:
+            return ThreadSession(self._setup(), self._open(), backend, self._collator.build)
+        except BaseException:
+            backend.close()
+            raise
 
     def _stop(self) -> None:
         self._session = None

@@ -14,7 +14,7 @@ from zephon.backends.transport import Receiver, Sender
 from zephon.collate.host import HostBatch
 from zephon.engine.engine import Counts
 from zephon.engine.session import Delivery, ThreadSession
-from zephon.engine.setup import Setup, decode_setup, encode_setup, open_indices
+from zephon.engine.setup import Setup, decode_setup, encode_setup, open_backend, open_indices
 from zephon.errors import StoreError, ZephonError
 
 SLOTS = 3
@@ -125,7 +125,14 @@ def serve(argument: bytes, inbox: Receiver, outbox: Sender) -> None:
         # Requests run ahead of what the trainer was given, so that much more must be remembered.
         keep = setup.config.snapshots + max(1, setup.config.backend.prefetch)
         config = msgspec.structs.replace(setup.config, snapshots=keep)
-        session = ThreadSession(msgspec.structs.replace(setup, config=config), open_indices(config), as_it_is)
+        setup = msgspec.structs.replace(setup, config=config)
+        # Before the index, because workers take longest to be ready.
+        backend = open_backend(config)
+        try:
+            session = ThreadSession(setup, open_indices(config), backend, as_it_is)
+        except BaseException:
+            backend.close()
+            raise
     except ZephonError as error:
         failed = msgspec.msgpack.encode(Answer("error", error=dismantle(error)))
         while True:

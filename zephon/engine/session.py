@@ -10,7 +10,7 @@ from zephon.collate.host import HostBatch
 from zephon.engine.engine import Counts
 from zephon.engine.history import History
 from zephon.engine.producer import Producer
-from zephon.engine.setup import Setup, make_engine, open_backend
+from zephon.engine.setup import Setup, make_engine
 from zephon.formats.index import SourceIndex
 from zephon.lanes.state import LaneState
 from zephon.state.lane_codec import decode_lane, encode_lane
@@ -46,14 +46,16 @@ class ThreadSession:
     """Planner and assembly in a thread beside the trainer (or in its own, with prefetch 0).
 
     `finish` makes of a host batch what is delivered; it runs where the batch is made, because the trainer's
-    thread would contend with that one for the interpreter.
+    thread would contend with that one for the interpreter. The backend is closed with the session.
     """
 
-    def __init__(self, setup: Setup, indices: Mapping[str, SourceIndex], finish: Callable[[HostBatch], Any]) -> None:
+    def __init__(
+        self, setup: Setup, indices: Mapping[str, SourceIndex], backend: Backend, finish: Callable[[HostBatch], Any]
+    ) -> None:
         self._setup = setup
         self._finish = finish
         self._indices = indices
-        self._backend: Backend = open_backend(setup.config)
+        self._backend = backend
         self._producer: Producer | None = None
         self._lanes = starting_states(setup)
         self._history = History(setup.consumed, self._lanes, setup.config.snapshots)
