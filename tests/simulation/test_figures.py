@@ -71,7 +71,7 @@ def spec(*, lanes: int = 64) -> LaneSpec:
         max_bad=None,
         pack=Pack(pool=POOL),
         operators=(),
-        metadata={name: () for name in WEIGHTS},
+        metadata=dict.fromkeys(WEIGHTS, ()),
     )
 
 
