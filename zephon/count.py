@@ -25,6 +25,7 @@ from zephon.page import Order
 from zephon.plan import lane_spec, lanes_for, make_plan
 from zephon.progress import bar
 from zephon.read_config import ConfigLike, load_config
+from zephon.stores.select import store_for
 
 # Blocks under way at a time while a source is measured.
 OUTSTANDING = 16
@@ -47,10 +48,11 @@ def count_sequences(config: ConfigLike, *, progress: bool = False) -> int:
 def count_with(config: Config, indices: Mapping[str, SourceIndex], lanes: int, *, progress: bool = False) -> int:
     """Return `count_sequences` of a configuration whose indices are open; see there."""
     plan = make_plan(config, indices, lanes, None)
-    cached = _path(config, {"count": plan, "version": 1})
+    shards = {name: shard_stats(index) for name, index in indices.items()}
+    cached = _path(config, {"count": plan, "shards": shards, "version": 2})
     length = _read(cached, int)
     if length is None:
-        lengths = _all_lengths(config, indices, plan, progress=progress)
+        lengths = _all_lengths(config, indices, plan, shards, progress=progress)
         length = _simulate(config, indices, lanes, lengths)
         _write(cached, length)
     if length == 0:
@@ -76,7 +78,12 @@ def _simulate(
 
 
 def _all_lengths(
-    config: Config, indices: Mapping[str, SourceIndex], plan: Mapping[str, Any], *, progress: bool
+    config: Config,
+    indices: Mapping[str, SourceIndex],
+    plan: Mapping[str, Any],
+    shards: Mapping[str, list[tuple[int, int]]],
+    *,
+    progress: bool,
 ) -> dict[str, list[Lengths]]:
     found: dict[str, list[Lengths]] = {}
     backend: Backend | None = None
@@ -85,7 +92,7 @@ def _all_lengths(
             source = plan["sources"][name]
             # The seed and the name matter to stages that draw, and these may draw other lengths in each epoch.
             parts = {"source": source["hash"], "stage": source["stage"], "tokenizer": plan["tokenizer"]}
-            parts |= {"seed": config.seed, "name": name, "version": 1}
+            parts |= {"seed": config.seed, "name": name, "shards": shards[name], "version": 2}
             found[name] = []
             for epoch in range(source["epochs"] if draws(source["stage"]) else 1):
                 path = _path(config, {"lengths": parts, "epoch": epoch})
@@ -99,6 +106,12 @@ def _all_lengths(
         if backend is not None:
             backend.close()
     return found
+
+
+def shard_stats(index: SourceIndex) -> list[tuple[int, int]]:
+    """Return each shard's size and time of change: two sources may share a block table and hold other data."""
+    stats = [store_for(shard).stat(shard) for shard in index.shards]
+    return [(stat.size, stat.mtime_ns) for stat in stats]
 
 
 def draws(stage: Mapping[str, Any]) -> bool:

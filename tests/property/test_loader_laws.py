@@ -91,7 +91,6 @@ def test_a_counted_stream_ends_with_its_last_row(data: st.DataObject) -> None:
             check_state(ranks.state(), expected)
 
 
-@pytest.mark.xfail(strict=True, reason="kept lengths are found by the block table, which other data may share")
 def test_a_count_is_of_the_data_and_not_of_its_outline(tmp_path: Path) -> None:
     counts = []
     for number, lengths in enumerate(((7, 8, 9), (4, 4, 4))):

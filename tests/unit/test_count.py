@@ -55,7 +55,7 @@ def test_the_oracle_counts_the_same(tmp_path: Path) -> None:
         half = (len(docs) + 1) // 2
         paths = config["sources"][name]["path"]
         sources[name] = Source(path=paths, block_samples=4, epochs=config["sources"][name]["epochs"])
-        corpora[name] = oracle_source(name, sources[name], [docs[:half], docs[half:]], paths)
+        corpora[name] = oracle_source(name, sources[name], [docs[:half], docs[half:]], paths, index_dir=tmp_path)
     plan = Plan(seed=5, lanes=4, sequence_length=32, sources={}, entries=((0, {"code": 1, "web": 1}),), pool=4)
     rows = count_rows(with_sources(plan, corpora))
     expected = max(lane + 4 * (count - 1) + 1 for lane, count in enumerate(rows) if count)
