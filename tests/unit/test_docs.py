@@ -27,6 +27,8 @@ from small_tokenizer import write_small_tokenizer
 
 from zephon import Loader, registry, stream_digest
 from zephon.cli.main import app
+from zephon.config import Pack
+from zephon.item import Item
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -140,6 +142,37 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
         for option in re.findall(r"(?<=\s)--?[a-z][\w-]*", line):
             assert option in known, f"{page.name}: {line!r} (has: {sorted(known)})"
+
+
+def test_the_picture_of_packing_is_what_the_packers_do() -> None:
+    text = (ROOT / "docs" / "concepts.md").read_text()
+    found = re.search(r"documents A–L of ([\d ]+) tokens, rows of (\d+) tokens, `pool: (\d+)`", text)
+    assert found is not None
+    lengths, capacity, pool = [int(length) for length in found[1].split()], int(found[2]), int(found[3])
+    picture = next(block.text for block in blocks(ROOT / "docs" / "concepts.md") if block.text.startswith("best_fit "))
+    width = picture.index("best_fit_split")
+    for column, kind in enumerate(picture.splitlines()[0].split()):
+        cells = [line[column * width : (column + 1) * width].strip() for line in picture.splitlines()[1:]]
+        drawn = [cell for cell in cells if re.fullmatch(r"[A-L.]+", cell)]
+        rows = packed(kind, lengths, capacity, pool)
+        # The column of `pad` leaves some out.
+        assert [row for row in rows if row in drawn] == drawn, kind
+        assert "…" in cells or rows == drawn, kind
+
+
+def packed(kind: str, lengths: list[int], capacity: int, pool: int) -> list[str]:
+    """Return the rows that a packer gives while documents come, a letter a token."""
+    packer = registry.resolve(registry.PACKERS, kind, place="kind")(Pack(kind=kind, pool=pool), capacity)
+    rows = []
+    for number, length in enumerate(lengths):
+        packer.push(Item("source", 0, number, 0, 0, length))
+        while (row := packer.pop(last=False)) is not None:
+            drawn = ["."] * capacity
+            for span in row.spans:
+                size = span.stop - span.start
+                drawn[span.offset : span.offset + size] = chr(ord("A") + span.item.sample) * size
+            rows.append("".join(drawn))
+    return rows
 
 
 def test_the_readme_s_test_command_is_the_one_that_ci_runs() -> None:
