@@ -48,6 +48,7 @@ class Page(msgspec.Struct):
     meta        int64 [D, M]    the source's declared metadata; None: M = 0
     bad         (i, message)    samples that are not what the stage needs; they have no documents
     block_hash  XXH3-64 of the block's raw bytes (of the decoded rows for Parquet)
+    seconds     what making the page took, for who sizes the next ones
     """
 
     tokens: NDArray[np.uint32]
@@ -57,3 +58,4 @@ class Page(msgspec.Struct):
     meta: NDArray[np.int64] | None
     bad: tuple[tuple[int, str], ...]
     block_hash: int
+    seconds: float = 0.0

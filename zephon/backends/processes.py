@@ -72,6 +72,10 @@ class ProcessesBackend:
             self._check_open()
             if ticket not in self._waiting and ticket not in self._done:
                 raise LookupError(f"ticket {ticket} is not outstanding: taken, dropped or never given")
+            if ticket in self._queue:
+                # Somebody waits for it: before what is only ordered ahead.
+                self._queue.remove(ticket)
+                self._queue.appendleft(ticket)
             while ticket not in self._done:
                 if self._broken is not None:
                     raise self._broken

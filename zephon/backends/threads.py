@@ -43,6 +43,14 @@ class Board:
                 self.changed.wait()
             return None if self.closed else self.queue.popleft()
 
+    def hurry(self, ticket: int) -> None:
+        """Move an order that somebody waits for before those that are only ordered ahead; hold `changed`."""
+        for place, entry in enumerate(self.queue):
+            if entry[0] == ticket:
+                del self.queue[place]
+                self.queue.appendleft(entry)
+                return
+
     def settle(self, ticket: int, result: Page | ZephonError) -> None:
         """Publish what came of an order, unless its ticket was dropped."""
         with self.changed:
@@ -58,7 +66,7 @@ class Board:
 
 
 class ThreadsBackend:
-    """Runs orders in `workers` threads, oldest first."""
+    """Runs orders in `workers` threads: what somebody waits for first, then the oldest."""
 
     def __init__(self, build: Build, *, workers: int) -> None:
         self._board = Board()
@@ -90,6 +98,7 @@ class ThreadsBackend:
         with board.changed:
             if not board.closed and ticket not in board.waited:
                 raise LookupError(f"ticket {ticket} is not outstanding: taken, dropped or never given")
+            board.hurry(ticket)
             while ticket not in board.done:
                 if board.closed:
                     raise StoreError(CLOSED)

@@ -34,6 +34,7 @@ class Made(msgspec.Struct, array_like=True, frozen=True, tag=1):
     meta: bool
     bad: tuple[tuple[int, str], ...]
     block_hash: int
+    seconds: float
 
 
 class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2):
@@ -76,7 +77,7 @@ def pack_page(ticket: int, page: Page) -> tuple[bytes, list[NDArray[Any]]]:
     """Return a page as a message."""
     arrays: list[NDArray[Any]] = [page.tokens, page.offsets, page.counts]
     arrays += [array for array in (page.mask, page.meta) if array is not None]
-    made = Made(ticket, page.mask is not None, page.meta is not None, page.bad, page.block_hash)
+    made = Made(ticket, page.mask is not None, page.meta is not None, page.bad, page.block_hash, page.seconds)
     return encode(made), arrays
 
 
@@ -85,7 +86,7 @@ def unpack_page(made: Made, arrays: list[NDArray[Any]]) -> Page:
     tokens, offsets, counts, *rest = arrays
     mask: NDArray[np.uint8] | None = rest.pop(0) if made.mask else None
     meta: NDArray[np.int64] | None = rest.pop(0) if made.meta else None
-    return Page(tokens, offsets, counts, mask, meta, made.bad, made.block_hash)
+    return Page(tokens, offsets, counts, mask, meta, made.bad, made.block_hash, made.seconds)
 
 
 def unpack_error(failed: Failed) -> ZephonError:

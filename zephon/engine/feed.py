@@ -19,6 +19,8 @@ from zephon.item import Item, Payload
 from zephon.lanes.spec import LaneSpec, SourceSpec
 from zephon.page import Location, Order, Page
 
+# A page should take no longer to make.
+PAGE_S = 0.05
 # Documents whose tokens lie in one piece of memory.
 SHARE = 16
 CHANGED = "the data or the tokenizer changed since the state was saved; restore them, or start anew"
@@ -60,6 +62,8 @@ class PageFeed:
         self.num_missing = 0
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
+        # Seconds that making a sample's documents took lately; they size pages and decide nothing else.
+        self._sample_s: dict[str, float] = {}
         self._seed = spec.seed
         self._indices = indices
         self._appetite = appetite
@@ -69,14 +73,28 @@ class PageFeed:
         """Return a reader that has ordered the block's next page."""
         epoch, block, order = self._sources[source].place(self._seed, q)
         place = BlockPlace(source, q, epoch, block, self._indices[source].location(block))
-        full = self._appetite.page_samples(source)
-        reader = PageReader(self, place, order, taken=taken, block_hash=block_hash, full=full)
+        reader = PageReader(self, place, order, taken=taken, block_hash=block_hash)
         if not ahead:
             # A block that is needed at once comes in a small page first, so that a lane can begin early.
-            reader.order_page(min(full, self._appetite.first_samples))
+            reader.order_page(min(self.page_samples(source), self._appetite.first_samples))
         elif self._appetite.eager:
             reader.expect()
         return reader
+
+    def page_samples(self, source: str) -> int:
+        """Return how many samples the next page of a source holds: what memory allows, if that is made in good time.
+
+        Where tokenizing is slow, small pages: else a start spends its time on what is needed much later.
+        """
+        in_time = int(PAGE_S / self._sample_s[source]) if source in self._sample_s else sys.maxsize
+        return min(self._appetite.page_samples(source), max(self._appetite.first_samples, in_time))
+
+    def take(self, ticket: int, source: str) -> Page:
+        """Return a page, noting what it took to make."""
+        page = self.backend.take(ticket)
+        sample_s = page.seconds / max(1, len(page.counts))
+        self._sample_s[source] = (self._sample_s.get(source, sample_s) + sample_s) / 2 or sys.float_info.min
+        return page
 
     def ahead(self, source: str) -> int:
         """Return how many blocks to open before they are needed."""
@@ -149,17 +167,14 @@ class PageFeed:
 class PageReader:
     """Gives an open block's samples from pages that hold a run of them each."""
 
-    __slots__ = ("_expected", "_feed", "_full", "_order", "_ordered", "_place", "_ticket", "block_hash",
+    __slots__ = ("_expected", "_feed", "_order", "_ordered", "_place", "_ticket", "block_hash",
                  "samples", "take")  # fmt: skip
 
-    def __init__(
-        self, feed: PageFeed, place: BlockPlace, order: list[int], *, taken: int, block_hash: int, full: int
-    ) -> None:
+    def __init__(self, feed: PageFeed, place: BlockPlace, order: list[int], *, taken: int, block_hash: int) -> None:
         self._feed = feed
         self._place = place
         self._order = order
         self._expected = block_hash
-        self._full = full
         self._ordered = taken
         self._ticket: int | None = None
         self.samples = len(order)
@@ -170,7 +185,7 @@ class PageReader:
     def expect(self) -> None:
         """Order the first page of a block that is needed soon."""
         if self._ordered == 0:
-            self.order_page(self._full)
+            self.order_page(self._feed.page_samples(self._place.source))
 
     def close(self) -> None:
         """Drop what was ordered and not taken."""
@@ -186,7 +201,7 @@ class PageReader:
         """
         feed, source, q, order = self._feed, self._place.source, self._place.q, self._order
         while taken < self.samples:
-            self.order_page(self._full)
+            self.order_page(self._feed.page_samples(self._place.source))
             start, stop = taken, self._ordered
             page = self._take_page()
             block_hash, bad = self.block_hash, dict(page.bad)
@@ -203,7 +218,7 @@ class PageReader:
             order_at = (start + stop) // 2
             for taken in range(start, stop):
                 if taken == order_at:
-                    self.order_page(self._full)
+                    self.order_page(self._feed.page_samples(self._place.source))
                 count = counts[taken - start]
                 if count == 1 and plain:
                     if payloads and not document % SHARE:
@@ -238,7 +253,7 @@ class PageReader:
         place = self._place
         if ticket is None:
             raise DataError(f"source {place.source}, block {place.block}: closed while its samples were asked for")
-        page = self._feed.backend.take(ticket)
+        page = self._feed.take(ticket, place.source)
         self._feed.check_hash(page, self._expected, f"source {place.source}, block {place.block}")
         self._expected = self.block_hash = page.block_hash
         return page

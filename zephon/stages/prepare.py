@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import PurePath
 
@@ -52,6 +53,7 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
         works[name] = _Work(config.build(tokenizer, place=place), stage_fields(config))
 
     def prepare(order: Order) -> Page:
+        began = time.perf_counter()
         work = works[order.source]
         samples, block_hash = read_samples(
             order.location,
@@ -87,6 +89,7 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
                 (number, f"{_place(order, number, samples[number])}: {message}") for number, message in documents.bad
             ),
             block_hash=block_hash,
+            seconds=time.perf_counter() - began,
         )
 
     return prepare
