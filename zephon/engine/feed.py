@@ -21,6 +21,7 @@ from zephon.page import Location, Order, Page
 
 # A page should take no longer to make.
 PAGE_S = 0.05
+MIN_SAMPLE_S = 1e-9
 # Documents whose tokens lie in one piece of memory.
 SHARE = 16
 CHANGED = "the data or the tokenizer changed since the state was saved; restore them, or start anew"
@@ -92,8 +93,9 @@ class PageFeed:
     def take(self, ticket: int, source: str) -> Page:
         """Return a page, noting what it took to make."""
         page = self.backend.take(ticket)
-        sample_s = page.seconds / max(1, len(page.counts))
-        self._sample_s[source] = (self._sample_s.get(source, sample_s) + sample_s) / 2 or sys.float_info.min
+        # A backend may not say; a page that costs nothing is as large as memory allows.
+        sample_s = max(page.seconds / max(1, len(page.counts)), MIN_SAMPLE_S)
+        self._sample_s[source] = (self._sample_s.get(source, sample_s) + sample_s) / 2
         return page
 
     def ahead(self, source: str) -> int:
