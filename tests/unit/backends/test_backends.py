@@ -245,3 +245,19 @@ def test_a_stage_may_be_a_plain_function() -> None:
     with pytest.raises(DataError, match="no member 'txt'"):
         backend.take(backend.submit(order(1)))
     backend.close()
+
+
+@pytest.mark.parametrize("kind", [ThreadsBackend, ProcessesBackend])
+def test_what_is_waited_for_comes_before_what_is_ordered_ahead(kind: type[ThreadsBackend | ProcessesBackend]) -> None:
+    backend = kind(partial(waiting, numbered, seconds=0.15), workers=1)
+    try:
+        tickets = [backend.submit(order(number)) for number in range(12)]
+        began = time.monotonic()
+        backend.take(tickets[-1])
+        # All twelve in turn would take 1.8 s besides the start.
+        first = time.monotonic() - began
+        for ticket in tickets[:-1]:
+            backend.take(ticket)
+        assert time.monotonic() - began - first > 6 * 0.15
+    finally:
+        backend.close()
