@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-FIRST_SAMPLES = 8
+FIRST_SAMPLES = 4
 TOKEN_BYTES = 4
 # With fewer lanes x sources than this for each worker, a block is ordered as soon as it is next.
 EAGER_STREAMS = 8

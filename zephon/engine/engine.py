@@ -96,10 +96,13 @@ class Engine:
         changes: dict[int, LaneState] = {}
         while True:
             while len(self._planned) < self._plan_ahead and not (self._planned and self._planned[-1].failure):
+                if not self._rows and self._next >= stop:
+                    # The first micro-batch doesn't wait for pages of rows after it.
+                    break
                 self._planned.append(self._plan())
-            planned = self._planned[0]
-            if planned.sequence >= stop:
+            if not self._planned or self._planned[0].sequence >= stop:
                 break
+            planned = self._planned[0]
             if planned.failure is not None:
                 raise planned.failure
             self._planned.popleft()
@@ -149,7 +152,8 @@ class Engine:
         """Return the lane of a sequence; lanes that come next are opened too, so that their pages are ordered."""
         number = sequence % self._spec.lanes
         if number not in self._lanes:
-            for later in range(sequence, sequence + self._step * self._plan_ahead, self._step):
+            ahead = self._plan_ahead if self._rows else min(self._plan_ahead, self._micro_batch_size)
+            for later in range(sequence, sequence + self._step * ahead, self._step):
                 upcoming = later % self._spec.lanes
                 if upcoming not in self._lanes:
                     state = _with_payloads(self._states[upcoming], self._feed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 
@@ -23,7 +23,6 @@ from zephon.tokenizer.engines import (
 )
 from zephon.tokenizer.file import TokenizerFile, read_tokenizer_file, token_id
 from zephon.tokenizer.known import Known, keep
-from zephon.tokenizer.switch import Switch
 
 
 class LoadedTokenizer:
@@ -51,9 +50,8 @@ class LoadedTokenizer:
 
     @property
     def engine(self) -> str:
-        """hf | fastokens: what runs now; never changes the ids."""
-        fast = self._encode.switched if isinstance(self._encode, Switch) else self._fast
-        return "fastokens" if fast else "hf"
+        """hf | fastokens: what runs; never changes the ids."""
+        return "fastokens" if self._fast else "hf"
 
     def token_id(self, token: str, *, place: str) -> int:
         """Return a token's id; raises ConfigError where the vocabulary doesn't have it."""
@@ -71,13 +69,14 @@ class LoadedTokenizer:
 def load_tokenizer(config: Tokenizer) -> LoadedTokenizer:
     """Return the configured tokenizer, ready to encode; takes up to seconds, so share it in a process.
 
-    `auto` encodes with Hugging Face's engine, which is soon there, and after some megabytes with fastokens, if that
-    can be imported, loads the file and gives the same ids for the texts of probe.py and all texts so far.
-    `fastokens` is tested with the probe once for a file and a pair of versions. Raises ConfigError.
+    `auto` is fastokens if that can be imported, loads the file and gives the same ids as Hugging Face's engine for
+    the texts of probe.py, else that engine; it is one of the two from the first text to the last, so that no clock
+    decides which encodes what. fastokens is tested once for a file and a pair of versions. Raises ConfigError.
     """
     file = read_tokenizer_file(config)
     known = file.known
-    if config.engine == "fastokens" and known is not None and _tested(known):
+    wanted = config.engine == "fastokens" or (config.engine == "auto" and find_spec("fastokens") is not None)
+    if wanted and known is not None and _tested(known):
         encode = _with_reference(fastokens_encode(fastokens_engine(file)), file)
         return LoadedTokenizer(config, file, encode=encode, fast=True, joins=known.joins)
     reference = hf_engine(file)
@@ -108,8 +107,12 @@ def load_tokenizer(config: Tokenizer) -> LoadedTokenizer:
 
     if config.engine == "fastokens":
         return LoadedTokenizer(config, file, encode=load_fast(encode), fast=True, joins=known.joins)
-    if config.engine == "auto" and find_spec("fastokens") is not None:
-        encode = Switch(encode, _or_none(load_fast), path=file.path)
+    if wanted:
+        try:
+            return LoadedTokenizer(config, file, encode=load_fast(encode), fast=True, joins=known.joins)
+        except ConfigError:
+            # An engine that can't load this file, or is different: the reference does it.
+            return LoadedTokenizer(config, file, encode=encode, fast=False, joins=known.joins)
     return LoadedTokenizer(config, file, encode=encode, fast=False, joins=known.joins)
 
 
@@ -117,17 +120,6 @@ def _tested(known: Known) -> bool:
     """Return whether fastokens, as it is installed, is known to give the reference's ids."""
     found = (known.tokenizers, known.fastokens, known.probe)
     return bool(known.fastokens) and found == (hf_version(), fastokens_version(), probe_digest())
-
-
-def _or_none(load: Callable[[Encode], Encode]) -> Callable[[Encode], Encode | None]:
-    def load_or_none(reference: Encode) -> Encode | None:
-        try:
-            return load(reference)
-        except ConfigError:
-            # An engine that can't load this file, or is different: the reference does it.
-            return None
-
-    return load_or_none
 
 
 def _with_reference(fast: Encode, file: TokenizerFile) -> Encode:
