@@ -63,6 +63,8 @@ class PageFeed:
         self.num_missing = 0
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
+        # Payloads may die in any thread, in the middle of anything: they only leave a note.
+        self._released: deque[int] = deque()
         # Seconds that making a sample's documents took lately; they size pages and decide nothing else.
         self._sample_s: dict[str, float] = {}
         self._seed = spec.seed
@@ -152,18 +154,17 @@ class PageFeed:
         Copies, so that a document that waits long keeps only its neighbours with it.
         """
         num_bytes = page.tokens.nbytes + (0 if page.mask is None else page.mask.nbytes)
+        while self._released:
+            self._held_bytes -= self._released.popleft()
         if self._held_bytes + num_bytes > self._limit_bytes:
             return None
         self._held_bytes += num_bytes
         tokens, mask = page.tokens.view(np.int32), page.mask
         cuts = [*page.offsets[:-1:SHARE].tolist(), int(page.offsets[-1])]
         return deque(
-            Payload(tokens[a:b].copy(), None if mask is None else mask[a:b].copy(), self._release)
+            Payload(tokens[a:b].copy(), None if mask is None else mask[a:b].copy(), self._released.append)
             for a, b in pairwise(cuts)
         )
-
-    def _release(self, num_bytes: int) -> None:
-        self._held_bytes -= num_bytes
 
 
 class PageReader:
@@ -203,7 +204,7 @@ class PageReader:
         """
         feed, source, q, order = self._feed, self._place.source, self._place.q, self._order
         while taken < self.samples:
-            self.order_page(self._feed.page_samples(self._place.source))
+            self.order_page(feed.page_samples(source))
             start, stop = taken, self._ordered
             page = self._take_page()
             block_hash, bad = self.block_hash, dict(page.bad)
@@ -220,7 +221,7 @@ class PageReader:
             order_at = (start + stop) // 2
             for taken in range(start, stop):
                 if taken == order_at:
-                    self.order_page(self._feed.page_samples(self._place.source))
+                    self.order_page(feed.page_samples(source))
                 count = counts[taken - start]
                 if count == 1 and plain:
                     if payloads and not document % SHARE:
