@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streams import BACKENDS, rows, stream, take
 
-from zephon import ConfigError, Loader, StateError, StoreError
+from zephon import ConfigError, DataError, Loader, StateError, StoreError
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +156,12 @@ def test_a_batch_lost_in_an_interruption_is_noticed(config: dict[str, Any], monk
             next(batches)
         loader.load_state_dict(state)
         assert next(batches).sequences == (1,)
+
+
+@pytest.mark.parametrize("engine", ["thread", "process"])
+def test_a_mistake_in_an_operator_is_one_line_with_its_place(config: dict[str, Any], engine: str) -> None:
+    broken = {**config, "lanes": 1, "operators": [{"kind": "broken_operator:Broken"}], "engine": engine}
+    with Loader(broken) as loader, pytest.raises(DataError) as caught:
+        take(loader, 50)
+    assert str(caught.value).startswith("planning sequence ")
+    assert "(lane 0) raised KeyError: 'tenth'; mend the operator" in str(caught.value)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from zephon.collate.host import HostBatch
 from zephon.engine.assemble import Assembler, chain
 from zephon.engine.feed import PageFeed
-from zephon.errors import ZephonError
+from zephon.errors import DataError, ZephonError
 from zephon.item import Item, Row
 from zephon.lanes.lane import Lane
 from zephon.lanes.mixer import Pulled
@@ -147,6 +147,14 @@ class Engine:
             return _Planned(sequence, row, lane.state(), self._fetch(row), None)
         except ZephonError as error:
             return _Planned(sequence, None, None, [], error)
+        except Exception as error:  # noqa: BLE001 - raised by produce when the sequence is due, with its place
+            named = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            failure = DataError(
+                f"planning sequence {sequence} (lane {sequence % self._spec.lanes}) raised {named}; "
+                "mend the operator or packer that the cause points to"
+            )
+            failure.__cause__ = error
+            return _Planned(sequence, None, None, [], failure)
 
     def _lane(self, sequence: int) -> Lane:
         """Return the lane of a sequence; lanes that come next are opened too, so that their pages are ordered."""
