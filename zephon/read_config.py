@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from math import gcd
@@ -16,6 +17,8 @@ from zephon.config import Config
 from zephon.errors import ConfigError
 from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, resolve
 from zephon.stages import stage_config, stage_metadata
+
+UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str]
 
@@ -40,7 +43,7 @@ def load_config(config: ConfigLike, overrides: Sequence[str] = ()) -> Config:
         result = msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         place = "the configuration" if isinstance(config, Config | Mapping) else str(config)
-        raise ConfigError(f"{place}: {_readable(str(error))}") from error
+        raise ConfigError(f"{_origin(str(error), overrides) or place}: {_readable(str(error))}") from error
     validate(result)
     return result
 
@@ -197,6 +200,18 @@ def _copy(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_copy(inner) for inner in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _origin(message: str, overrides: Sequence[str]) -> str | None:
+    """Return the override that msgspec's message is about, or None where it is about the file."""
+    place = message.partition(" - at `")[2].rstrip("`").removeprefix("$").removeprefix(".")
+    unknown = UNKNOWN.search(message)
+    field = ".".join(part for part in (place, unknown[1] if unknown else "") if part)
+    for override in reversed(overrides):
+        name = override.partition("=")[0].strip()
+        if field and (name == field or name.startswith(f"{field}.") or field.startswith((f"{name}.", f"{name}["))):
+            return f"override {override!r}"
+    return None
 
 
 def _readable(message: str) -> str:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from data import build_data
-from report import Line, compare, draw, failures, table
+from report import Line, compare, describe, draw, failures, table
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from segments import Segment, run_segment
@@ -44,10 +44,10 @@ def main() -> int:
     began = time.monotonic()
     with console.status("building data") as status:
         about = build_data(DATA, say=status.update)
+        for name, line in about.items():
+            console.print(f"[bold]{name}[/bold]: {line}", soft_wrap=True)
         status.update("training the tokenizer")
-        train_tokenizer(DATA)
-    for name, line in about.items():
-        console.print(f"[bold]{name}[/bold]: {line}", soft_wrap=True)
+        console.print(f"[bold]tokenizer[/bold]: {train_tokenizer(DATA)}", soft_wrap=True)
     verified = verify(console)
     lines = train(console)
     console.print(table(lines))
@@ -64,11 +64,13 @@ def main() -> int:
 
 def verify(console: Console) -> bool:
     """Return whether `zephon verify` finds the same stream under all topologies and backends."""
-    command = ["zephon", "verify", str(CONFIG), "--steps", "12", "--dp-sizes", "1,4"]
-    command += ["--backends", "inline,threads,processes", "--workers", "1", "--resume-every", "5"]
+    command = ["zephon", "verify", str(CONFIG), "--steps", "6", "--dp-sizes", "1,4"]
+    command += ["--backends", "inline,threads,processes", "--workers", "1", "--resume-every", "3"]
     console.print(f"[bold]$ {' '.join(command)}[/bold]", soft_wrap=True)
     program = Path(sys.executable).with_name(command[0])
-    return subprocess.run([str(program), *command[1:]], check=False).returncode == 0
+    same = subprocess.run([str(program), *command[1:]], check=False).returncode == 0
+    console.print(f"[bold]verify[/bold]: {'done' if same else 'found a difference'}")
+    return same
 
 
 def train(console: Console) -> list[Line]:
@@ -85,6 +87,8 @@ def train(console: Console) -> list[Line]:
                 follow = partial(_show, progress, task)
                 outcome = run_segment(segment, config=CONFIG, run=run, save_every=SAVE_EVERY, follow=follow)
                 lines.append(compare(segment, outcome, lines[0].outcome if lines else outcome))
+                if not console.is_terminal:
+                    console.print(f"{name}: {describe(lines[-1])}", soft_wrap=True)
     return lines
 
 

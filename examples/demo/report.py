@@ -51,7 +51,7 @@ def failures(lines: Sequence[Line]) -> list[str]:
     """Return what a reader must know: one line for each segment that isn't as promised."""
     found = []
     for line in lines:
-        name = f"steps {line.outcome.first} to {max(line.outcome.losses)} on {line.segment.ranks} ranks"
+        name = f"steps {line.outcome.first} to {max(line.outcome.losses)} on {ranks(line.segment)}"
         if not line.equal:
             found.append(f"{name}: the stream's digest differs from the uninterrupted run's")
         if not line.loss_difference <= LOSS_TOLERANCE:
@@ -59,10 +59,22 @@ def failures(lines: Sequence[Line]) -> list[str]:
     return found
 
 
+def describe(line: Line) -> str:
+    """Return what a segment did, in one line."""
+    end = "done" if line.segment.kill_at is None else f"killed in step {line.segment.kill_at}"
+    steps = f"steps {line.outcome.first} to {max(line.outcome.losses)}"
+    return f"{steps} on {ranks(line.segment)} ({line.segment.backend}), {end}, checkpoint at {line.saved}"
+
+
+def ranks(segment: Segment) -> str:
+    """Return the number of ranks in words that fit it."""
+    return "1 rank" if segment.ranks == 1 else f"{segment.ranks} ranks"
+
+
 def table(lines: Sequence[Line]) -> Table:
     """Return the comparison as a table, a row for each segment: digest at its last checkpoint, largest |Δloss|."""
     result = Table(title="the same stream, killed, and resumed on other numbers of ranks", title_justify="left")
-    for heading in ("run", "ranks", "backend", "steps", "stream digest", "same", "|Δloss|"):
+    for heading in ("run", "ranks", "backend", "steps", "digest at last checkpoint", "same", "|Δloss|"):
         result.add_column(heading, justify="right" if heading in ("ranks", "|Δloss|") else "left", no_wrap=True)
     for index, line in enumerate(lines):
         kill_at = line.segment.kill_at
@@ -86,13 +98,14 @@ def draw(lines: Sequence[Line], path: Path) -> None:
     upper.plot(list(reference), list(reference.values()), color="0.7", linewidth=5, label="uninterrupted")
     for line in lines[1:]:
         steps = list(line.outcome.losses)
-        label = f"from {line.outcome.first} on {line.segment.ranks} ranks ({line.segment.backend})"
+        label = f"from step {line.outcome.first} on {ranks(line.segment)} ({line.segment.backend})"
         (curve,) = upper.plot(steps, list(line.outcome.losses.values()), linewidth=1.5, label=label)
         differences = [abs(line.outcome.losses[step] - reference[step]) for step in steps]
         lower.plot(steps, differences, ".", color=curve.get_color())
         if line.segment.kill_at is not None:
             upper.axvline(line.segment.kill_at, color="0.3", linestyle=":", label="SIGKILL")
-    upper.set_ylabel("loss a token")
+    upper.set_title("One stream: trained without a stop, and killed and resumed on other numbers of ranks")
+    upper.set_ylabel("loss per token")
     upper.legend()
     lower.set_ylabel("|Δloss|")
     lower.set_xlabel("step")

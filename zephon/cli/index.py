@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from zephon.cli.arguments import Overrides
-from zephon.cli.terminal import number, size, stdout, table
+from zephon.cli.overlap import overlap
+from zephon.cli.terminal import note, number, size, stdout, table
 from zephon.config import Source
 from zephon.count import count_sequences
 from zephon.errors import ConfigError
 from zephon.formats.index import build_index
+from zephon.plan import lanes_for
 from zephon.read_config import load_config
 
 CONFIGS = (".yaml", ".yml")
@@ -20,7 +22,7 @@ CONFIGS = (".yaml", ".yml")
 
 def command(
     what: Annotated[list[str], typer.Argument(metavar="CONFIG|PATHS...", help="A configuration, or shards.")],
-    count: Annotated[bool, typer.Option("--count", help="Also count the sequences of the finite stream.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Also count the sequences of one pass.")] = False,
     override: Overrides = None,
 ) -> None:
     """Index every source: shards, samples, blocks and bytes."""
@@ -29,6 +31,7 @@ def command(
         raise ConfigError("--count and -o need a configuration; give its .yaml instead of shards")
     sources = {"shards": Source(path=what)} if config is None else config.sources
     rows = table("source", "shards", "samples", "blocks", "bytes", "bytes a sample", "hash")
+    notes: list[str] = []
     for name in sorted(sources):
         index = build_index(
             name,
@@ -46,8 +49,12 @@ def command(
             size(index.num_bytes / index.num_samples),
             index.hash,
         )
+        if config is not None and (line := overlap(config, name, index.num_blocks, lanes_for(config, None))):
+            notes.append(line)
     console = stdout()
     console.print(rows)
+    for line in notes:
+        note(line)
     if count and config is not None:
         console.print(f"sequences: {number(count_sequences(config, progress=True))}")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from zephon import __version__
 from zephon.cli import index, pack, run, state, verify
 from zephon.errors import ZephonError
 
@@ -20,6 +21,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"zephon {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *, version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False
+) -> None:
+    """Take the options that stand before a command."""
+
+
 app.command("index")(index.command)
 app.command("pack")(pack.command)
 app.command("run")(run.command)

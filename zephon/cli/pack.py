@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from zephon.cli.terminal import number, size, stdout
+from zephon.cli.terminal import counted, size, stdout
 from zephon.formats.pack import SHARD_BYTES, pack
 
 
@@ -22,4 +22,4 @@ def command(
     """Rewrite shards so that each block can be read by itself."""
     written = pack(paths, out, format=form, shard_bytes=shard_bytes, progress=True)
     num_bytes = sum(Path(path).stat().st_size for path in written)
-    stdout().print(f"{out}: {number(len(written))} shards, {size(num_bytes)}")
+    stdout().print(f"{out}: {counted(len(written), 'shard')}, {size(num_bytes)}")

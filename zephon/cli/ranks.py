@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import gcd
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,9 @@ from zephon.topology import Topology
 
 if TYPE_CHECKING:
     from zephon.collate.batch import Batch
+
+# Sizes named in an error; the rest follows from them.
+LISTED = 24
 
 
 class RankRun(NamedTuple):
@@ -28,13 +32,33 @@ def global_batch_size(config: Config, dp_size: int) -> int:
     return config.micro_batch_size * dp_size if config.global_batch_size is None else config.global_batch_size
 
 
+def check_dp_size(config: Config, dp_size: int, lanes: int) -> None:
+    """Raise ConfigError where dp size and lanes don't divide each other, naming sizes that also fill a global batch."""
+    if lanes % dp_size == 0 or dp_size % lanes == 0:
+        return
+    whole = config.global_batch_size
+    fitting = (n for n in range(1, (whole or lanes) + 1) if lanes % n == 0 or n % lanes == 0)
+    sizes = [n for n in fitting if whole is None or whole % n == 0]
+    listed = ", ".join(map(str, sizes[:LISTED])) + (", …" if len(sizes) > LISTED else "")
+    batch = "" if whole is None else f" with global_batch_size={whole}"
+    more = f", and multiples of {lanes}" if whole is None else ""
+    raise ConfigError(
+        f"dp_size={dp_size} and lanes={lanes} don't divide each other; dp sizes that work{batch}: {listed}{more}"
+    )
+
+
 def micro_batches(config: Config, dp_size: int) -> int:
     """Return the micro-batches of a rank a step. Raises ConfigError where they don't fill a global batch."""
     whole, each = global_batch_size(config, dp_size), config.micro_batch_size * dp_size
     if whole % each:
+        remedy = (
+            f"set -o micro_batch_size={gcd(whole // dp_size, config.micro_batch_size)}"
+            if whole % dp_size == 0
+            else f"set -o global_batch_size={-(-whole // each) * each}"
+        )
         raise ConfigError(
             f"global_batch_size={whole} is no multiple of micro_batch_size={config.micro_batch_size} times "
-            f"dp_size={dp_size}; change one of them, say -o micro_batch_size=1"
+            f"dp_size={dp_size}; {remedy}"
         )
     return whole // each
 

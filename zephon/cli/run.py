@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from zephon.cli.arguments import ConfigPath, Overrides, Steps
-from zephon.cli.ranks import RankRun, global_batch_size, joined_report, micro_batches, run_rank
+from zephon.cli.overlap import overlap
+from zephon.cli.ranks import RankRun, check_dp_size, global_batch_size, joined_report, micro_batches, run_rank
 from zephon.cli.state_file import read_state, write_state
-from zephon.cli.terminal import facts, number, progress, share, stdout, table
+from zephon.cli.terminal import facts, note, number, progress, share, stdout, table
 from zephon.config import Config
+from zephon.plan import lanes_for
 from zephon.read_config import load_config, mixtures
 from zephon.state import merge_states, stream_digest
 from zephon.topology import Topology
@@ -30,6 +32,7 @@ def command(
     settings = load_config(config, override or ())
     topologies = [Topology(dp_rank=r, dp_size=dp_size) for r in (range(dp_size) if dp_rank is None else [dp_rank])]
     state = None if state_in is None else read_state(state_in)
+    check_dp_size(settings, dp_size, lanes_for(settings, None if state is None else state["plan"]["lanes"]))
     batches = steps * micro_batches(settings, dp_size)
     with progress("micro-batches", batches * len(topologies)) as advance:
         runs = [
@@ -40,6 +43,10 @@ def command(
     if state_out is not None:
         write_state(state_out, merged)
     _show(settings, runs, merged, dp_size=dp_size, start=0 if state is None else state["consumed"])
+    plan = merged["plan"]
+    for name, source in plan["sources"].items():
+        if line := overlap(settings, name, source["blocks"], plan["lanes"]):
+            note(line)
 
 
 def _show(config: Config, runs: list[RankRun], state: dict[str, Any], *, dp_size: int, start: int) -> None:
@@ -64,6 +71,8 @@ def _show(config: Config, runs: list[RankRun], state: dict[str, Any], *, dp_size
     console.print(facts(lines))
     console.print()
     console.print(_mixture(config, report, consumed))
+    if sum(report["pulled"].values()) > sum(report["delivered"].values()):
+        console.print("pulled tokens that weren't delivered: the rest waits in the packers")
 
 
 def _mixture(config: Config, report: dict[str, Any], consumed: int) -> Any:

@@ -14,6 +14,7 @@ from zephon.lanes.state import LaneState
 from zephon.state import decode_lane, merge_states, stream_digest
 
 EXIT_DIFFERENT = 1
+SHOWN = 20
 
 app = typer.Typer(help="Look into states, compare and merge them.", no_args_is_help=True)
 
@@ -58,15 +59,22 @@ def show(file: File) -> None:
 
 
 @app.command("diff")
-def diff(a: File, b: File) -> None:
-    """Name everything in which two states differ; exit 1 if there is anything."""
+def diff(
+    a: File,
+    b: File,
+    everything: Annotated[bool, typer.Option("--all", help=f"Show more than {SHOWN} differences.")] = False,
+) -> None:
+    """Name what differs between two states; exit 1 if there is anything."""
     first, second = read_state(a), read_state(b)
     rows = table("field", str(a), str(b), left=[str(a), str(b)])
     found = list(_differences(first, second, str(a), str(b)))
-    for row in found:
+    shown = found if everything else found[:SHOWN]
+    for row in shown:
         rows.add_row(*row)
     console = stdout()
     console.print(rows if found else "equal")
+    if len(found) > len(shown):
+        console.print(f"… and {number(len(found) - len(shown))} more; --all shows them")
     if found:
         raise typer.Exit(EXIT_DIFFERENT)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import IO, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,6 +14,7 @@ from rich.table import Table
 
 # Wide enough for every table, so that a file or a pipe gets lines that don't depend on a window.
 WIDTH_OF_FILES = 200
+BLANKS = re.compile(r" +$", re.MULTILINE)
 
 Advance = Callable[[int], None]
 
@@ -19,8 +22,25 @@ Advance = Callable[[int], None]
 def stdout() -> Console:
     """Return the console that results go to."""
     # Names and paths hold [brackets] and :colons: that mean nothing.
-    width = None if sys.stdout.isatty() else WIDTH_OF_FILES
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    if sys.stdout.isatty():
+        return Console(highlight=False, markup=False, emoji=False)
+    file = cast("IO[str]", _Trimmed(sys.stdout))
+    return Console(highlight=False, markup=False, emoji=False, width=WIDTH_OF_FILES, file=file)
+
+
+class _Trimmed:
+    """Writes to a file without the blanks that fill a table's lines."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        # A console writes whole lines at once.
+        self._file.write(BLANKS.sub("", text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def table(*columns: str, title: str | None = None, left: Iterable[str] = ()) -> Table:
@@ -53,6 +73,16 @@ def progress(description: str, total: int | None) -> Iterator[Advance]:
 def number(value: float) -> str:
     """Return a count with thousands separated."""
     return f"{value:,.0f}"
+
+
+def counted(value: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless it is 1."""
+    return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
+
+
+def note(line: str) -> None:
+    """Print a line on standard error, beside the results."""
+    sys.stderr.write(line + "\n")
 
 
 def share(part: float, whole: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import product
 from math import gcd
 from typing import Annotated, Any, NamedTuple
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from zephon.cli.arguments import ConfigPath, Overrides, Steps, names, numbers
 from zephon.cli.delivered import Delivered
 from zephon.cli.ranks import micro_batches, run_rank
-from zephon.cli.terminal import Advance, number, progress, stdout, table
+from zephon.cli.terminal import Advance, counted, note, progress, stdout, table
 from zephon.config import Config
 from zephon.errors import ConfigError
 from zephon.plan import lanes_for
@@ -77,6 +78,8 @@ def command(
     with progress("micro-batches", work) as advance:
         for way in ways:
             outcomes.append((way, _run(suited, way, steps, advance)))
+            if not sys.stderr.isatty():
+                note(f"{len(outcomes)} of {len(ways)} done: {_describe(way)}, {outcomes[-1][1].seconds:.1f} s")
     wrong = _show(outcomes, steps)
     if wrong:
         raise typer.Exit(EXIT_DIFFERENT)
@@ -171,6 +174,12 @@ def _ended(state: dict[str, Any]) -> bool:
     return length is not None and state["consumed"] >= length
 
 
+def _describe(way: Way) -> str:
+    """Return a way in a line: dp sizes, backend and the rest."""
+    workers = "" if way.backend == "inline" else f", {counted(way.workers, 'worker')}"
+    return f"dp size {' → '.join(map(str, way.dp_sizes))}, {way.backend}{workers}, prefetch {way.prefetch}"
+
+
 def _show(outcomes: list[tuple[Way, Outcome]], steps: int) -> int:
     """Print the table and the verdict; return how many ways differ from the first or lost or repeated a row."""
     reference = outcomes[0][1]
@@ -192,9 +201,12 @@ def _show(outcomes: list[tuple[Way, Outcome]], steps: int) -> int:
     console = stdout()
     console.print(rows)
     every = next((way.cut_every for way, _ in outcomes if way.cut_every), None)
-    cuts = f", cut every {every} steps" if every else ""
-    verdict = f"{wrong} of {len(outcomes)} ways differ" if wrong else f"{len(outcomes)} ways, one stream"
-    console.print(f"{verdict}: {steps} global batches, {number(reference.consumed)} sequences{cuts}")
+    cuts = f", cut every {counted(every, 'step') if every > 1 else 'step'}" if every else ""
+    verdict = f"{wrong} of {len(outcomes)} ways differ" if wrong else f"{counted(len(outcomes), 'way')}, one stream"
+    console.print(
+        f"{verdict}: {steps} global {'batch' if steps == 1 else 'batches'}, "
+        f"{counted(reference.consumed, 'sequence')}{cuts}"
+    )
     return wrong
 
 

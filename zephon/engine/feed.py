@@ -18,6 +18,7 @@ from zephon.formats.index import SourceIndex
 from zephon.item import Item, Payload
 from zephon.lanes.spec import LaneSpec, SourceSpec
 from zephon.page import Location, Order, Page
+from zephon.stages.fields import unusable
 
 # A page should take no longer to make.
 PAGE_S = 0.05
@@ -233,7 +234,7 @@ class PageReader:
                     continue
                 if taken - start in bad:
                     if not feed.skip_bad:
-                        raise DataError(f"source {source}: {bad[taken - start]}; mend it, or set on_bad_sample: skip")
+                        raise unusable(source, bad[taken - start])
                     yield None
                     continue
                 items = []

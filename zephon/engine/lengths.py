@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from zephon.errors import DataError
 from zephon.item import Item
 from zephon.lanes.spec import LaneSpec
+from zephon.stages.fields import unusable
 
 
 class Lengths(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class LengthReader:
         if number in record.bad:
             if feed.skip_bad:
                 return None
-            raise DataError(f"source {name}: {record.bad[number]}; mend it, or set on_bad_sample: skip")
+            raise unusable(name, record.bad[number])
         first = int(self._first_document[number])
         items = []
         capacity, long = feed.spec.capacity, feed.spec.pack.long

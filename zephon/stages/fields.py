@@ -8,9 +8,18 @@ from typing import Any
 from zephon.errors import DataError
 from zephon.formats.sample import Sample
 
+ONE_OF_THESE = " to one of these"
+
 
 class BadSampleError(DataError):
     """A sample isn't what its stage needs; reported per sample, and raised no further than the stage."""
+
+
+def unusable(source: str, fault: str) -> DataError:
+    """Return the error that ends a stream at a bad sample, where bad samples aren't skipped."""
+    # Where a setting names what no sample has, to skip would be to skip everything.
+    remedy = "" if fault.endswith(ONE_OF_THESE) else "; mend it, or set on_bad_sample: skip"
+    return DataError(f"source {source}: {fault}{remedy}")
 
 
 def read_field(sample: Sample, name: str, *, place: str) -> Any:
@@ -20,8 +29,12 @@ def read_field(sample: Sample, name: str, *, place: str) -> Any:
     try:
         return sample.fields[name]
     except KeyError:
-        has = ", ".join(map(repr, sample.fields)) or "nothing"
-        raise BadSampleError(f"no member {name!r} (has: {has}); set {place}") from None
+        has = ", ".join(map(repr, sample.fields))
+        raise BadSampleError(
+            f"no member {name!r} (has: {has}); set {place}{ONE_OF_THESE}"
+            if has
+            else f"no member {name!r} (has: nothing); set {place}"
+        ) from None
 
 
 def read_text(value: Any, *, name: str, errors: str) -> str:

@@ -111,7 +111,7 @@ def test_a_batch_is_its_samples_one_by_one(tokenizer: LoadedTokenizer) -> None:
     assert tokens_of(together) == [tokens for documents in alone for tokens in tokens_of(documents)]
     assert masks_of(together) == [mask for documents in alone for mask in masks_of(documents)]
     assert together.counts.tolist() == [0, 1, 0, 1, 1, 1, 1]
-    assert together.bad == ((2, f"no member 'messages' (has: 'other'); set {PLACE}.field"),)
+    assert together.bad == ((2, f"no member 'messages' (has: 'other'); set {PLACE}.field to one of these"),)
 
 
 def test_mask_all_has_no_mask_and_encodes_the_text_whole(tokenizer: LoadedTokenizer) -> None:

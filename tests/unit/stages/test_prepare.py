@@ -60,8 +60,8 @@ def test_a_page_answers_its_order(shard: Path, tokenizer_config: Tokenizer, toke
     assert documents_of(page) == expected
     assert page.counts.tolist() == [1, 0, 1, 0]
     assert page.bad == (
-        (1, "web-0.jsonl, sample 9: no member 'body' (has: 'other'); set sources.web.stage.field"),
-        (3, "web-0.jsonl, sample 15: no member 'body' (has: 'other'); set sources.web.stage.field"),
+        (1, "web-0.jsonl, sample 9: no member 'body' (has: 'other'); set sources.web.stage.field to one of these"),
+        (3, "web-0.jsonl, sample 15: no member 'body' (has: 'other'); set sources.web.stage.field to one of these"),
     )
 
 
@@ -78,7 +78,11 @@ def test_a_sample_with_a_name_is_named(tmp_path: Path, tokenizer_config: Tokeniz
     spec = spec_of(path, tokenizer_config, {})
     page = build_prepare(spec)(order_of(spec, 0, (0, 1)))
     assert page.bad == (
-        (0, "web-0.tar, sample 0 ('a/1'): no member 'txt' (has: 'jpg', 'json'); set sources.web.stage.field"),
+        (
+            0,
+            "web-0.tar, sample 0 ('a/1'): no member 'txt' (has: 'jpg', 'json'); "
+            "set sources.web.stage.field to one of these",
+        ),
     )
     assert page.counts.tolist() == [0, 1]
 

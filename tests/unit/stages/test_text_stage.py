@@ -50,7 +50,7 @@ def test_bytes_and_strings_give_the_same_tokens(tokenizer: LoadedTokenizer) -> N
 def test_a_missing_member_is_named_with_those_there(tokenizer: LoadedTokenizer) -> None:
     documents = run({}, [sample(jpg=b"", json=b"{}"), sample(txt="a"), sample()], tokenizer)
     assert documents.bad == (
-        (0, f"no member 'txt' (has: 'jpg', 'json'); set {PLACE}.field"),
+        (0, f"no member 'txt' (has: 'jpg', 'json'); set {PLACE}.field to one of these"),
         (2, f"no member 'txt' (has: nothing); set {PLACE}.field"),
     )
     assert documents.counts.tolist() == [0, 1, 0]

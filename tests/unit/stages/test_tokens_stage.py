@@ -127,7 +127,7 @@ def test_a_mask_that_does_not_fit_is_bad(mask: Any, message: str) -> None:
 
 def test_a_missing_mask_names_its_setting() -> None:
     ((_, message),) = run(raw(mask_field="mask"), [sample(ids=[1])], None).bad
-    assert message == f"no member 'mask' (has: 'ids'); set {PLACE}.mask_field"
+    assert message == f"no member 'mask' (has: 'ids'); set {PLACE}.mask_field to one of these"
 
 
 def test_ids_are_held_against_the_tokenizer(tokenizer: LoadedTokenizer) -> None:
