@@ -1,4 +1,4 @@
-"""Write docs/configuration.md from the docstrings of the settings: `python docs/generate.py`."""
+"""Write docs/configuration.md and docs/api.md from docstrings and signatures: `python docs/generate.py`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import msgspec
 
+import zephon
 from zephon import Batch, Document, config
 from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, STAGES, resolve
 from zephon.stages.fim import Fim
 
 PAGE = Path(__file__).with_name("configuration.md")
+API_PAGE = Path(__file__).with_name("api.md")
 # A field's line in a docstring: its name (or names), at least two spaces, what it means.
 FIELD = re.compile(r"(\w+(?:, \w+)*) {2,}(\S.*)")
 # What every operator is built with, beside its options.
@@ -35,6 +37,16 @@ start from.
 {plan}
 [guarantees.md](guarantees.md#what-may-change-on-a-resume) says what
 that means for a resume.
+"""
+
+
+API_HEAD = """\
+# API
+
+Written by `python docs/generate.py` from the docstrings in the code; change those, not this page.
+
+All of `zephon.__all__`. Everything else may change without notice, except the protocols in
+[extending.md](extending.md). `ConfigLike` is a path of a YAML file, a mapping or a `Config`.
 """
 
 
@@ -183,5 +195,59 @@ def batch_lines() -> list[str]:
     return lines + [f"| `{name}` | {cell(meaning)} |" for name, meaning in described.fields.items()]
 
 
+def render_api() -> str:
+    """Return the page of what `import zephon` gives: signatures, and one sentence each; all of Loader's docstring."""
+    lines = [API_HEAD]
+    for name in sorted(zephon.__all__):
+        thing = getattr(zephon, name)
+        lines += [f"## {name}", "", *signature_lines(name, thing)]
+        if name == "Loader":
+            lines += [describe(thing.__doc__).prose, "", *member_lines(thing)]
+        else:
+            lines += [sentence(thing.__doc__), ""]
+        if name in ("Config", "Document", "Batch"):
+            anchor = {"Config": "config", "Document": "what-a-function-may-return-document"}
+            lines += [f"Its fields: [configuration.md](configuration.md#{anchor.get(name, 'what-a-batch-holds')}).", ""]
+    return "\n".join(lines)
+
+
+def signature_lines(name: str, thing: Any) -> list[str]:
+    """Return a signature as a block; none for errors, and for Config, whose fields have a page."""
+    if name == "Config" or (isinstance(thing, type) and issubclass(thing, Exception)):
+        return []
+    call = inspect.signature(thing.__init__ if name == "Loader" else thing)
+    parameters = [p for p in call.parameters.values() if p.name != "self"]
+    returns = inspect.Signature.empty if isinstance(thing, type) else call.return_annotation
+    return ["```", f"{name}{plain(call.replace(parameters=parameters, return_annotation=returns))}", "```", ""]
+
+
+def member_lines(kind: type) -> list[str]:
+    """Return a class's public members: properties by name, methods with their signatures, a sentence each."""
+    lines = ["| member | |", "|---|---|"]
+    for name, member in vars(kind).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            lines.append(f"| `{name}` | {cell(sentence(member.__doc__))} |")
+        else:
+            call = inspect.signature(member)
+            parameters = [p for p in call.parameters.values() if p.name != "self"]
+            text = plain(call.replace(parameters=parameters))
+            lines.append(f"| `{cell(name + text)}` | {cell(sentence(member.__doc__))} |")
+    return [*lines, ""]
+
+
+def plain(call: inspect.Signature) -> str:
+    """Return a signature as one would type it: annotations without quotes, modules or types of elements."""
+    text = re.sub(r"'([^']*)'", r"\1", str(call))
+    return re.sub(r"\b(?:\w+\.)+(?=[A-Za-z_])", "", text).replace("<factory>", "{}")
+
+
+def sentence(doc: str | None) -> str:
+    """Return a docstring's first paragraph as one line."""
+    return " ".join(inspect.cleandoc(doc or "").split("\n\n")[0].split())
+
+
 if __name__ == "__main__":
     PAGE.write_text(render())
+    API_PAGE.write_text(render_api())

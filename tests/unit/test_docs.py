@@ -82,6 +82,8 @@ def anchors(page: Path) -> set[str]:
 def test_the_reference_is_what_the_docstrings_say() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text()
     assert text == generator().render(), "run: python docs/generate.py"
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert text == generator().render_api(), "run: python docs/generate.py"
 
 
 def test_the_generator_insists_on_a_word_for_every_field() -> None:

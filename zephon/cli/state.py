@@ -15,6 +15,7 @@ from zephon.state import decode_lane, merge_states, stream_digest
 
 EXIT_DIFFERENT = 1
 SHOWN = 20
+SOURCE_FIELDS = ("passed", "next_k", "pulls", "bad", "empty", "open")
 
 app = typer.Typer(help="Look into states, compare and merge them.", no_args_is_help=True)
 
@@ -123,9 +124,8 @@ def _lane_fields(lane: LaneState) -> Iterator[tuple[str, str]]:
     yield "entry", str(lane.entry)
     yield "digest", lane.digest.hex()
     for source in lane.sources:
-        for field in source.__struct_fields__:
-            if field != "name":
-                yield f"{source.name}.{field}", str(getattr(source, field))
+        for field in SOURCE_FIELDS:
+            yield f"{source.name}.{field}", str(getattr(source, field))
     for place, operator in enumerate(lane.operators):
         for name, value in operator.state.items():
             yield f"operator {place}.{name}", str(value)

@@ -15,7 +15,7 @@ from zephon.lanes.state import HeldState, LaneState, SourceState
 from zephon.state import encode_lane, make_state, stream_digest
 
 PLAN = {"version": 1, "lanes": 2, "seed": 7, "sources": {"web": {"blocks": 9}}, "operators": []}
-WEB = SourceState(name="web", passed=5, next_k=3, pulls=11, empty=0, bad=0, open=((2, 1, 0),))
+WEB = SourceState(name="web", passed=5, numbers=(3, 11, 0, 0, 2, 1, 0))
 
 
 def lane(sequences: int, length: int = 30) -> bytes:
@@ -107,6 +107,17 @@ def test_diff_names_what_differs_and_nothing_else(
     assert len(found) == len(lines)
     for line, pattern in zip(found, lines, strict=True):
         assert re.match(pattern, line)
+
+
+def test_diff_stops_at_20_and_says_how_many_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_state(tmp_path / "a", state())
+    write_state(tmp_path / "b", state(plan=PLAN | {f"new{number:02d}": 1 for number in range(23)}))
+    for everything, shown in ((False, 20), (True, 23)):
+        with pytest.raises(typer.Exit):
+            commands.diff(tmp_path / "a", tmp_path / "b", everything=everything)
+        _, *found = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in found[:shown]] == [f"plan.new{number:02d}" for number in range(shown)]
+        assert found[shown:] == ([] if everything else ["… and 3 more; --all shows them"])
 
 
 def test_merge_joins_the_ranks(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from zephon.cli.terminal import number, progress, share, size, stdout, table
+from zephon.cli.terminal import counted, number, progress, share, size, stdout, table
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,18 @@ def test_tables_print_brackets_and_colons_as_they_are(capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "a[red]b :smile:" in out
     assert "x" * 150 in out
+
+
+def test_a_file_s_lines_end_with_their_last_word(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table("field", "value", left=["value"])
+    rows.add_row("a", "long value")
+    rows.add_row("b", "short")
+    stdout().print(rows)
+    assert [line for line in capsys.readouterr().out.splitlines() if line != line.rstrip()] == []
+
+
+def test_a_count_of_one_is_singular() -> None:
+    assert (counted(1, "shard"), counted(0, "shard"), counted(1200, "step")) == ("1 shard", "0 shards", "1,200 steps")
 
 
 def test_progress_is_silent_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
