@@ -168,7 +168,7 @@ class Config(Struct, frozen=True, kw_only=True):
     memory_bytes          what pages and waiting documents may take, about
     """
 
-    seed: int = 0
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     lanes: Positive | None = None
     global_batch_size: Positive | None = None
     micro_batch_size: Positive = 1

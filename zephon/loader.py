@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+import os
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from zephon.collate.batch import Batch
 from zephon.collate.device import Collator, resolve_device
@@ -60,9 +63,11 @@ class Loader:
         self._session: Session | None = None
         self._closer: Any = None
         self._closed = False
-        # The position handed out, and the encoded lanes there as long as no session knows them.
-        self._consumed = 0
+        # The position handed out; that of the state last loaded, and the encoded lanes there.
+        self._consumed = self._begun = 0
         self._lanes: dict[int, bytes] = {}
+        self._gate = threading.Lock()
+        self._owner = os.getpid()
         self._totals = Totals()
         # Counts every state that is loaded, for iterators that were in mid-pass before.
         self._generation = 0
@@ -109,16 +114,17 @@ class Loader:
         """
         self._check_open()
         plan = self._make_plan()
-        position = self._consumed if consumed is None else consumed
+        position = self._consumed if consumed is None else _position(consumed)
         if position > self._consumed:
             # An engine process may know the states of batches that nobody has been given.
             raise StateError(
                 f"no state at consumed={position}: {self._consumed} sequences were handed out; ask for one up to there"
             )
-        if self._session is not None:
+        if position == self._begun:
+            # Known here, also where no session could be made.
+            lanes = self._setup(consumed=position).starting_lanes()
+        elif self._session is not None:
             lanes = self._session.lanes_at(position)
-        elif position == self._consumed:
-            lanes = self._setup().starting_lanes()
         else:
             raise StateError(f"no state at consumed={position}: no batch was handed out since {self._consumed}")
         return make_state(plan, position, lanes)
@@ -138,7 +144,8 @@ class Loader:
         mine = check_lanes(state, lanes_of(self._topology, plan["lanes"]), plan)
         self._stop()
         self._plan = plan
-        self._consumed, self._lanes = state["consumed"], mine
+        self._consumed = self._begun = state["consumed"]
+        self._lanes = mine
         self._generation += 1
 
     def report(self) -> dict[str, Any]:
@@ -147,8 +154,13 @@ class Loader:
 
     def close(self) -> None:
         """Leave no thread, process or shared memory behind; may be called again, by any thread."""
-        self._closed = True
+        with self._gate:
+            self._closed = True
         self._stop()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse pickles and copies: threads and processes can't be taken along."""
+        raise TypeError("a Loader can't be pickled or copied; make it where it is used, from the same configuration")
 
     def _next(self) -> Batch | None:
         self._start()
@@ -173,13 +185,22 @@ class Loader:
         self._check_open()
         if self._session is not None:
             return
+        session: Session
         if self._config.engine == "process":
-            self._session = ProcessSession(self._setup(), self._collator.build)
+            session = ProcessSession(self._setup(), self._collator.build)
         else:
-            self._session = self._thread_session()
-        self._totals.restart()
-        # Also when the loader is forgotten or the interpreter ends.
-        self._closer = weakref.finalize(self, self._session.close)
+            session = self._thread_session()
+        with self._gate:
+            # Another thread may have closed the loader meanwhile.
+            if not self._closed:
+                self._session = session
+                self._owner = os.getpid()
+                self._totals.restart()
+                # Also when the loader is forgotten or the interpreter ends.
+                self._closer = weakref.finalize(self, session.close)
+        if self._session is None:
+            session.close()
+            self._check_open()
 
     def _thread_session(self) -> Session:
         if self._config.length == "count":
@@ -199,7 +220,7 @@ class Loader:
             self._closer()
             self._closer = None
 
-    def _setup(self) -> Setup:
+    def _setup(self, *, consumed: int | None = None) -> Setup:
         plan = self._make_plan()
         return Setup(
             config=self._config,
@@ -207,7 +228,7 @@ class Loader:
             num_lanes=plan["lanes"],
             length=plan["length"],
             pad_id=plan["tokenizer"]["pad"] if plan["tokenizer"] else 0,
-            consumed=self._consumed,
+            consumed=self._consumed if consumed is None else consumed,
             lanes=self._lanes,
         )
 
@@ -235,6 +256,18 @@ class Loader:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError("the loader is closed; make a new one")
+        if self._session is not None and self._owner != os.getpid():
+            raise StoreError(
+                "this loader was started before the process forked, and its threads stayed behind; "
+                "make a new loader in the child and load the state into it"
+            )
+
+
+def _position(consumed: object) -> int:
+    """Return a number of sequences as a plain int: what goes into a state has to come out of it."""
+    if isinstance(consumed, SupportsIndex) and not isinstance(consumed, bool):
+        return operator.index(consumed)
+    raise StateError(f"consumed={consumed!r} is no number of sequences; pass an int")
 
 
 class FiniteLoader(Loader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,8 @@ class ProcessSession:
             slots=SLOTS,
             slot_bytes=max(MIN_SLOT_BYTES, bytes_a_batch),
         )
+        self._ready = select.poll()
+        self._ready.register(self._child.receiver, select.POLLIN)
         # Batches asked for and not yet come; and those that came while something else was waited for.
         self._asked = 0
         self._came: deque[tuple[Answer, list[Any]]] = deque()
@@ -105,6 +108,8 @@ class ProcessSession:
             raise self._gone() from error
 
     def _receive(self) -> tuple[Answer, list[Any]]:
+        # Ctrl-C strikes here, while nothing has been read, and leaves the session as it is.
+        self._ready.poll()
         try:
             header, arrays = self._child.receiver.receive()
         except EOFError as error:
@@ -134,10 +139,10 @@ def serve(argument: bytes, inbox: Receiver, outbox: Sender) -> None:
             backend.close()
             raise
     except ZephonError as error:
-        failed = msgspec.msgpack.encode(Answer("error", error=dismantle(error)))
         while True:
-            inbox.receive()
-            outbox.send(failed)
+            wanted = msgspec.msgpack.decode(inbox.receive()[0], type=Request)
+            kind = "error" if wanted.lanes_at is None else "no lanes"
+            outbox.send(msgspec.msgpack.encode(Answer(kind, error=dismantle(error))))
     try:
         while True:
             request = msgspec.msgpack.decode(inbox.receive()[0], type=Request)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
 from typing import BinaryIO
 
 import msgspec
@@ -62,16 +61,14 @@ class JsonlFormat:
             held = (lines, xxh3_64_intdigest(raw))
             decoded().put(place, held, len(raw))
         lines, digest = held
-        name = PurePath(location.path).name
         decoder = msgspec.json.Decoder()
-        return [_sample(lines[i], f"{name}:{location.first + i}", location.first + i, decoder) for i in samples], digest
+        return [_sample(lines[i], str(location.first + i), location.first + i, decoder) for i in samples], digest
 
     def stream(self, store: Store, path: str) -> Iterator[Sample]:
         """Yield all samples of a shard, whatever its compression, in bounded memory."""
-        name = PurePath(path).name
         decoder = msgspec.json.Decoder()
         for number, line in enumerate(stream_lines(store, path)):
-            yield _sample(line, f"{name}:{number}", number, decoder)
+            yield _sample(line, str(number), number, decoder)
 
 
 def stream_lines(store: Store, path: str) -> Iterator[bytes]:

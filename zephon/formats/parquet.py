@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ class ParquetFormat:
             whole = len(samples) == rows.num_rows
             # A whole block's values are cheaper put in order as Python's than as Arrow's.
             chosen = rows if whole else rows.take(pa.array(samples, pa.int64()))
-            found = _samples(chosen, location.path, location.first, samples if not whole else range(rows.num_rows))
+            found = _samples(chosen, location.first, samples if not whole else range(rows.num_rows))
             return [found[i] for i in samples] if whole else found, digest
 
     def stream(self, store: Store, path: str) -> Iterator[Sample]:
@@ -85,7 +84,7 @@ class ParquetFormat:
             number = 0
             for unit in range(file.num_row_groups):
                 for batch in _batches(file, unit, None):
-                    yield from _samples(plain_table(batch), path, number, range(batch.num_rows))
+                    yield from _samples(plain_table(batch), number, range(batch.num_rows))
                     number += batch.num_rows
 
 
@@ -184,10 +183,10 @@ def _batches(file: Any, unit: int, columns: tuple[str, ...] | None) -> Iterator[
         yield pa.Table.from_batches([batch])
 
 
-def _samples(rows: Any, path: str, first: int, numbers: Sequence[int]) -> list[Sample]:
-    shard = PurePath(path).name
+def _samples(rows: Any, first: int, numbers: Sequence[int]) -> list[Sample]:
     names = rows.column_names
-    keys = [f"{shard}:{first + number}" for number in numbers]
+    # The number alone: a stage may use the key, and where a shard lies or what it is called decides nothing.
+    keys = [str(first + number) for number in numbers]
     columns = [column_values(rows.column(i)) for i in range(len(names))]
     if not columns:
         return [Sample(key, {}) for key in keys]

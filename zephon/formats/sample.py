@@ -12,7 +12,7 @@ from zephon.config import Spill
 class Sample(msgspec.Struct, gc=False):
     """A record of a shard.
 
-    key     name in its shard: the members' basename (tar), else "<shard's name>:<number>"
+    key     name in its shard: the members' basename (tar), else the sample's number there
     fields  tar: extension -> bytes; JSONL: the object's fields; Parquet: column -> value
     error   what is wrong with its bytes, in words that depend on these alone; None: nothing
     """

@@ -98,6 +98,6 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
 def _place(order: Order, number: int, sample: Sample) -> str:
     shard = PurePath(order.location.path).name
     ordinal = order.location.first + order.samples[number]
-    # Where samples have no names of their own, the reader makes them from shard and number.
-    name = "" if sample.key == f"{shard}:{ordinal}" else f" ({sample.key!r})"
+    # Where samples have no names of their own, the number is the key.
+    name = "" if sample.key == str(ordinal) else f" ({sample.key!r})"
     return f"{shard}, sample {ordinal}{name}"
