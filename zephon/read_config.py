@@ -44,7 +44,15 @@ def load_config(config: ConfigLike, overrides: Sequence[str] = ()) -> Config:
     except msgspec.ValidationError as error:
         place = "the configuration" if isinstance(config, Config | Mapping) else str(config)
         raise ConfigError(f"{_origin(str(error), overrides) or place}: {_readable(str(error))}") from error
-    validate(result)
+    try:
+        validate(result)
+    except ConfigError as error:
+        # Stages check their own fields.
+        for override in overrides:
+            parent, _, field = override.partition("=")[0].strip().rpartition(".")
+            if str(error).startswith(parent) and f"unknown field `{field}`" in str(error):
+                raise ConfigError(f"override {override!r}: {error}") from error
+        raise
     return result
 
 

@@ -204,3 +204,25 @@ def test_counting_means_one_epoch_where_none_is_set() -> None:
     assert (epochs_of(config, "web"), epochs_of(config, "code")) == (1, 3)
     config = load_config(raw(length=10))
     assert (epochs_of(config, "web"), epochs_of(config, "code")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ("sed=4", "object contains unknown field `sed`"),
+        ("backend.wrkers=3", "backend: object contains unknown field `wrkers`"),
+        ("lanes=many", "lanes: expected `int | null`, got `str`"),
+        ("sources.web.stage.fild=text", "sources.web.stage (text): Object contains unknown field `fild`"),
+    ],
+)
+def test_a_fault_of_an_override_is_told_as_its_own(override: str, fault: str) -> None:
+    config = {"lanes": 2, "sequence_length": 8, "sources": {"web": {"path": "web.jsonl"}}}
+    with pytest.raises(ConfigError) as caught:
+        load_config(config, ["seed=3", override])
+    assert str(caught.value).startswith(f"override {override!r}: {fault}")
+
+
+def test_a_fault_of_the_file_isnt_laid_on_an_override() -> None:
+    config = {"lanes": 2, "sequence_lenght": 8, "sources": {"web": {"path": "web.jsonl"}}}
+    with pytest.raises(ConfigError, match=r"^the configuration: "):
+        load_config(config, ["seed=3"])

@@ -31,7 +31,10 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def root(
-    *, version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
     """Take the options that stand before a command."""
 
