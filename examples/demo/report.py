@@ -74,7 +74,7 @@ def ranks(segment: Segment) -> str:
 def table(lines: Sequence[Line]) -> Table:
     """Return the comparison as a table, a row for each segment: digest at its last checkpoint, largest |Δloss|."""
     result = Table(title="the same stream, killed, and resumed on other numbers of ranks", title_justify="left")
-    for heading in ("run", "ranks", "backend", "steps", "digest at last checkpoint", "same", "|Δloss|"):
+    for heading in ("run", "ranks", "backend", "steps", "digest at last\ncheckpoint", "same", "|Δloss|"):
         result.add_column(heading, justify="right" if heading in ("ranks", "|Δloss|") else "left", no_wrap=True)
     for index, line in enumerate(lines):
         kill_at = line.segment.kill_at
