@@ -7,6 +7,8 @@ where an example writes shards and runs ranks, so that the others leave it as it
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 from hypothesis import HealthCheck, Phase, settings
 
@@ -23,3 +25,8 @@ settings.register_profile(
 settings.register_profile("deep", settings.get_profile("ci"), derandomize=False)
 settings.register_profile("shrink", settings.get_profile("ci"), phases=[*FOUND, Phase.shrink])
 settings.load_profile(os.environ.get("ZEPHON_PROFILE", "ci"))
+
+# A shell that runs the tests in the background leaves Ctrl-C ignored, and programs that tests start inherit that;
+# with a handler here they begin with the default, as a user's do.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
