@@ -1,0 +1,1 @@
+"""Zephon for Lightning: `ZephonDataModule`."""

@@ -1,0 +1,1 @@
+"""Zephon for Megatron-Core and Megatron-LM."""

@@ -1,0 +1,1 @@
+"""Zephon for Megatron-Bridge and NeMo AutoModel."""
