@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ from zephon.formats.sample import Sample
 from zephon.stages.documents import Documents
 from zephon.stages.edges import edge_token, need_tokenizer
 from zephon.stages.fields import BadSampleError, read_field
+from zephon.stages.npy import read_npy
 from zephon.stages.stage import SampleRandomOf, Stage
 from zephon.tokenizer import LoadedTokenizer
 
@@ -108,10 +108,10 @@ def read_array(value: Any, *, name: str, dtype: str | None) -> NDArray[Any]:
                 raise BadSampleError(f"{name!r} is of type {type(value).__name__}, not a list of integers")
             array = np.asarray(value) if len(value) else np.empty(0, dtype=np.int64)
         elif dtype is None:
-            array = np.load(io.BytesIO(value), allow_pickle=False)
+            array = read_npy(value)
         else:
             array = np.frombuffer(value, np.dtype(dtype).newbyteorder("<"))
-    except (ValueError, EOFError, OverflowError, OSError, SyntaxError) as error:
+    except (ValueError, OverflowError) as error:
         kind = "an .npy file (set the stage's dtype for raw binary)" if dtype is None else f"an array of {dtype}"
         reason = " ".join(str(error).split())[:200]
         raise BadSampleError(
