@@ -1,0 +1,231 @@
+"""The data module: streams for the Trainer's loops, and their whole state in its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning.pytorch import LightningDataModule, Trainer
+from msgspec.structs import replace
+from torch.distributed import ProcessGroup
+from zephon_torch.gather import gather_state, host_group
+
+from zephon import Config, ConfigError, Loader, StateError, Topology, ZephonError, load_config
+from zephon_lightning.callback import ZephonCheckpoint
+from zephon_lightning.loaders import StatefulFiniteStream, StatefulStream
+from zephon_lightning.replay import advance
+from zephon_lightning.stream import FiniteStream, FixedStream, Stream
+from zephon_lightning.topology import FindTopology, device_of, topology_of
+
+VERSION = 1
+
+
+class ZephonDataModule(LightningDataModule):
+    """Gives a Trainer the stream, and every checkpoint of its the exact position, for any number of ranks.
+
+    config       the training stream: a YAML file, a mapping, or a zephon.Config
+    val_config   the validation stream, which needs a `length`; test_config the same for `trainer.test`
+    validation   fixed: the same rows each time; continue: each run goes on where the last one ended
+    overrides    changes to `config`, as "backend.kind=threads"
+    topology     a rank's place, where the strategy doesn't know it: a Topology, or a function of the Trainer
+    log          log tokens/s, packing, mixture, epochs and waiting under "zephon/…" every log_every_n_steps
+
+    The state in a checkpoint is that after the micro-batch that the trainer processed last; it is whole, without
+    any rank in it, and loads with weights_only=True. Raises ConfigError for settings that can't work and, from
+    `load_state_dict`, StateError for a state of another plan.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | dict[str, Any] | Config,
+        *,
+        val_config: str | Path | dict[str, Any] | Config | None = None,
+        test_config: str | Path | dict[str, Any] | Config | None = None,
+        validation: Literal["fixed", "continue"] = "fixed",
+        overrides: Sequence[str] = (),
+        topology: Topology | FindTopology | None = None,
+        log: bool = True,
+    ) -> None:
+        super().__init__()
+        if validation not in ("fixed", "continue"):
+            raise ConfigError(f"validation={validation!r} is unknown; use 'fixed' or 'continue'")
+        self.config: Config = load_config(config, tuple(overrides))
+        self.val_config = None if val_config is None else _finite(val_config, "val_config", validation == "fixed")
+        self.test_config = None if test_config is None else _finite(test_config, "test_config", True)
+        self.log_metrics = log
+        self._fixed = validation == "fixed"
+        self._topology = topology
+        self._group: ProcessGroup | None = None
+        self._train: Stream | None = None
+        self._val: Stream | FixedStream | None = None
+        self._test: FixedStream | None = None
+        self._trained_by: Trainer | None = None
+        # Loaded before there was a loader to load it into.
+        self._pending: Mapping[str, Any] | None = None
+        # The last whole state: what a rank alone can say when the others may be gone.
+        self._anchor: dict[str, Any] | None = None
+
+    @property
+    def train_stream(self) -> Stream | None:
+        """The training stream; None before `setup`."""
+        return self._train
+
+    def prepare_data(self) -> None:
+        """Build the indices once a node, before the ranks want them."""
+        for config in (self.config, self.val_config, self.test_config):
+            if config is not None:
+                with Loader(replace(config, device="cpu")) as loader:
+                    _ = loader.plan
+
+    def setup(self, stage: str) -> None:
+        """Make the loaders that a stage needs; Lightning calls it on every rank."""
+        trainer = self.trainer
+        self._group = host_group()
+        if stage == "fit":
+            kept = self._anchor if trainer is not None and trainer is self._trained_by else None
+            self._trained_by = trainer
+            self._close_train()
+            loader = self._loader(self.config)
+            kind = StatefulStream if self.config.length is None else StatefulFiniteStream
+            self._train = kind(loader, self)
+            self._anchor = None
+            if kept is not None and self._pending is None:
+                self._pending = kept
+            if trainer is not None and not any(isinstance(item, ZephonCheckpoint) for item in trainer.callbacks):  # type: ignore[attr-defined]
+                # First: a checkpoint written by a later callback has to count the micro-batch just processed.
+                trainer.callbacks.insert(0, ZephonCheckpoint())  # type: ignore[attr-defined]
+        if stage in ("fit", "validate") and self.val_config is not None and self._val is None:
+            loader = self._loader(self.val_config)
+            self._val = FixedStream(loader) if self._fixed else FiniteStream(loader)
+        if stage == "test" and self.test_config is not None and self._test is None:
+            self._test = FixedStream(self._loader(self.test_config))
+        if self._pending is not None and self._train is not None:
+            pending, self._pending = self._pending, None
+            self.load_state_dict(pending)
+
+    def train_dataloader(self) -> Stream:
+        """Return the training stream; always the same object, so that reloading it loses nothing."""
+        if self._train is None:
+            self.setup("fit")
+        return self._train  # type: ignore[return-value]
+
+    def val_dataloader(self) -> Any:
+        """Return the validation stream, or nothing."""
+        return [] if self._val is None else self._val
+
+    def test_dataloader(self) -> Any:
+        """Return the test stream, or nothing."""
+        return [] if self._test is None else self._test
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state after what was processed: a collective, but for interrupted trainers and at rest.
+
+        An interrupted trainer's ranks may be gone: then it is the last whole state and how many sequences were
+        processed since, which are read again when it is loaded.
+        """
+        if self._train is None:
+            return dict(self._anchor or self._pending or {})
+        if self._anchor is not None and (self._interrupted or self._at_anchor(self._train)):
+            return {**self._anchor, "ahead": self._train.consumed - self._anchor["train"]["consumed"]}
+        if self._interrupted:
+            raise StateError("the run was interrupted before its first step; there is nothing to save, start anew")
+        self._anchor = self._gather(self._train)
+        return dict(self._anchor)
+
+    def load_state_dict(self, state_dict: dict[str, Any] | Mapping[str, Any]) -> None:
+        """Go on from a state, now or as soon as there is a loader; also where iterators exist already."""
+        if not state_dict:
+            return
+        if state_dict.get("version") != VERSION or "train" not in state_dict:
+            raise StateError(f"no state of ZephonDataModule (it has: {', '.join(map(str, state_dict))})")
+        if self._train is None:
+            self._pending = state_dict
+            return
+        train = state_dict["train"]
+        ahead = state_dict["ahead"]
+        if ahead:
+            train = advance(self.config, self._train.loader.topology, train, ahead)
+        self._train.load(train)
+        if isinstance(self._val, Stream) and state_dict["val"] is not None:
+            self._val.load(state_dict["val"])
+        self._anchor = {**state_dict, "unit": self.unit} if not ahead else None
+
+    @property
+    def unit(self) -> int:
+        """Sequences that all ranks together take with one micro-batch each."""
+        if self._train is None:
+            return self.config.micro_batch_size
+        return self._train.loader.topology.dp_size * self.config.micro_batch_size
+
+    def remember(self) -> None:
+        """Take a whole state, for when a rank has to save alone; a collective."""
+        if self._train is not None:
+            self.state_dict()
+
+    def teardown(self, stage: str) -> None:
+        """Stop threads and workers; the state stays to be had."""
+        if stage == "fit":
+            self._close_train()
+        if self._val is not None and stage in ("fit", "validate"):
+            self._val.loader.close()
+            self._val = None
+        if self._test is not None and stage == "test":
+            self._test.loader.close()
+            self._test = None
+
+    @property
+    def _interrupted(self) -> bool:
+        return self.trainer is not None and bool(self.trainer.interrupted)
+
+    def _at_anchor(self, train: Stream) -> bool:
+        return self._anchor is not None and self._anchor["train"]["consumed"] == train.consumed and not self._val_moves
+
+    @property
+    def _val_moves(self) -> bool:
+        # Its position may have changed while the training stream's didn't.
+        return isinstance(self._val, Stream)
+
+    def _gather(self, train: Stream) -> dict[str, Any]:
+        val = self._val if isinstance(self._val, Stream) else None
+        return {
+            "version": VERSION,
+            "train": gather_state(_part(train), group=self._group),
+            "val": None if val is None else gather_state(_part(val), group=self._group),
+            "unit": self.unit,
+            "ahead": 0,
+        }
+
+    def _loader(self, config: Config) -> Loader:
+        device = device_of(self.trainer) if config.device == "auto" else config.device
+        return Loader(replace(config, device=device), self._find_topology())
+
+    def _find_topology(self) -> Topology:
+        if isinstance(self._topology, Topology):
+            return self._topology
+        if self._topology is None:
+            return topology_of(self.trainer)
+        if self.trainer is None:
+            raise ConfigError("topology is a function of the Trainer, and there is none; pass a Topology")
+        return self._topology(self.trainer)
+
+    def _close_train(self) -> None:
+        if self._train is not None:
+            self._train.loader.close()
+            self._train = None
+
+
+def _part(stream: Stream) -> dict[str, Any] | ZephonError:
+    """Return a rank's part of the state, or the error, for all ranks to raise."""
+    try:
+        return stream.part()
+    except ZephonError as error:
+        return error
+
+
+def _finite(config: str | Path | dict[str, Any] | Config, name: str, fixed: bool) -> Config:
+    """Return the configuration of a finite stream; `fixed` ones give the same rows in every pass."""
+    loaded = load_config(config)
+    if loaded.length is None:
+        raise ConfigError(f"{name} has no length, so a validation run would never end; set length: N or length: count")
+    return replace(loaded, restart=True) if fixed else loaded
