@@ -1,0 +1,1 @@
+"""Images: what their headers say, the size that a rule gives them, and their pixels."""
