@@ -6,6 +6,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from zephon import StateError
+from zephon_lightning.epoch import fit_epoch
 from zephon_lightning.metrics import Metrics
 from zephon_lightning.stream import Stream
 
@@ -26,12 +28,35 @@ class ZephonCheckpoint(Callback):
         if module is None or module.train_stream is None:
             return
         stream: Stream = module.train_stream
-        _fit_progress(trainer, module, stream)
+        if stream.generation:
+            fit_epoch(trainer, stream, began=module.epoch_began, stepped=module.stepped, unit=module.unit)
         if stream.generation and not hasattr(stream, "__len__"):
             # It may have fetched a micro-batch before the state was loaded.
             iter(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
         module.remember()
         self._metrics.start(stream.loader)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Load the state that a data module of another class name saved; Lightning looks for this one's name alone.
+
+        Raises StateError where a fit would begin the stream anew because the checkpoint has no state.
+        """
+        module = _module_of(trainer)
+        if module is None or trainer.state.fn != "fit" or type(module).__qualname__ in checkpoint:
+            return
+        found = [value for value in checkpoint.values() if isinstance(value, dict) and {"train", "ahead"} <= set(value)]
+        if len(found) != 1:
+            raise StateError(
+                f"the checkpoint has no state of {type(module).__qualname__}, and the stream would begin anew; "
+                "resume from one that was saved with it, or load the weights alone"
+            )
+        module.load_state_dict(found[0])
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Note where the epoch begins."""
+        module = _module_of(trainer)
+        if batch_idx == 0 and module is not None and module.train_stream is not None:
+            module.epoch_began = module.train_stream.consumed
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -41,6 +66,7 @@ class ZephonCheckpoint(Callback):
         if module is None or module.train_stream is None:
             return
         module.train_stream.processed()
+        module.stepped = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if module.log_metrics and trainer.logger is not None and _logs_now(trainer):
             rate, others = self._metrics.since(module.train_stream.loader)
             pl_module.log_dict(rate, prog_bar=True, on_step=True, on_epoch=False, batch_size=1)
@@ -79,17 +105,3 @@ def _module_of(trainer: Trainer) -> Any:
 def _logs_now(trainer: Trainer) -> bool:
     every = trainer.log_every_n_steps  # type: ignore[attr-defined]
     return bool(every) and trainer.global_step % every == 0
-
-
-def _fit_progress(trainer: Trainer, module: Any, stream: Stream) -> None:
-    """Count the epoch's micro-batches in those of this run, where they were larger or smaller before.
-
-    A finite stream's epoch ends after len(loader) micro-batches, and a checkpoint says how many of *its* are done.
-    """
-    if not stream.generation or not hasattr(stream, "__len__"):
-        return
-    into = stream.consumed % stream.loader.plan["length"]
-    done = into // module.unit
-    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    if into and progress.ready != done:
-        progress.ready = progress.started = progress.processed = progress.completed = done

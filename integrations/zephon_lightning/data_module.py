@@ -65,6 +65,9 @@ class ZephonDataModule(LightningDataModule):
         self._pending: Mapping[str, Any] | None = None
         # The last whole state: what a rank alone can say when the others may be gone.
         self._anchor: dict[str, Any] | None = None
+        # Where the trainer's epoch began, and whether its gradients were applied up to the position.
+        self.epoch_began = 0
+        self.stepped = True
 
     @property
     def train_stream(self) -> Stream | None:
@@ -108,6 +111,8 @@ class ZephonDataModule(LightningDataModule):
         """Return the training stream; always the same object, so that reloading it loses nothing."""
         if self._train is None:
             self.setup("fit")
+        if self.trainer is not None:
+            self._train.rolls = self.trainer.limit_train_batches != 1.0
         return self._train  # type: ignore[return-value]
 
     def val_dataloader(self) -> Any:
@@ -126,9 +131,15 @@ class ZephonDataModule(LightningDataModule):
         """
         if self._train is None:
             return dict(self._anchor or self._pending or {})
-        if self._anchor is not None and (self._interrupted or self._at_anchor(self._train)):
-            return {**self._anchor, "ahead": self._train.consumed - self._anchor["train"]["consumed"]}
-        if self._interrupted:
+        alone = self._train.loader.topology.dp_size == 1
+        if self._anchor is not None and ((self._interrupted and not alone) or self._at_anchor(self._train)):
+            return {
+                **self._anchor,
+                "ahead": self._train.consumed - self._anchor["train"]["consumed"],
+                "epoch_began": self.epoch_began,
+                "stepped": self.stepped,
+            }
+        if self._interrupted and not alone:
             raise StateError("the run was interrupted before its first step; there is nothing to save, start anew")
         self._anchor = self._gather(self._train)
         return dict(self._anchor)
@@ -136,6 +147,9 @@ class ZephonDataModule(LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any] | Mapping[str, Any]) -> None:
         """Go on from a state, now or as soon as there is a loader; also where iterators exist already."""
         if not state_dict:
+            return
+        if self.trainer is not None and self.trainer.state.fn != "fit" and self.trainer.state.fn is not None:
+            # Weights alone are wanted of it: what is fitted later begins anew.
             return
         if state_dict.get("version") != VERSION or "train" not in state_dict:
             raise StateError(f"no state of ZephonDataModule (it has: {', '.join(map(str, state_dict))})")
@@ -147,6 +161,7 @@ class ZephonDataModule(LightningDataModule):
         if ahead:
             train = advance(self.config, self._train.loader.topology, train, ahead)
         self._train.load(train)
+        self.epoch_began, self.stepped = state_dict["epoch_began"], state_dict["stepped"]
         if isinstance(self._val, Stream) and state_dict["val"] is not None:
             self._val.load(state_dict["val"])
         self._anchor = {**state_dict, "unit": self.unit} if not ahead else None
@@ -194,6 +209,8 @@ class ZephonDataModule(LightningDataModule):
             "val": None if val is None else gather_state(_part(val), group=self._group),
             "unit": self.unit,
             "ahead": 0,
+            "epoch_began": self.epoch_began,
+            "stepped": self.stepped,
         }
 
     def _loader(self, config: Config) -> Loader:

@@ -32,6 +32,8 @@ class Stream:
         self.consumed = loader.consumed
         # Counts the states loaded: iterators of before start anew.
         self.generation = 0
+        # Where the trainer's epochs are shorter than a pass, they go on over its end.
+        self.rolls = False
         self._handed: deque[Handed] = deque()
         # The number of the first of these, over the stream's life.
         self._first = 0
@@ -108,7 +110,13 @@ class FixedStream:
         if self.loader.consumed % length:
             # The pass before this one was left early.
             self.loader.load_state_dict(self._start)
-        yield from self.loader
+        given = False
+        for batch in self.loader:
+            given = True
+            yield batch
+        if not given:
+            # The pass before this one ended exactly here, and its end hadn't been asked for.
+            yield from self.loader
 
 
 class _Iterator:
@@ -119,6 +127,7 @@ class _Iterator:
         self._generation = -1
         self._number = 0
         self._ended = False
+        self._given = False
 
     def __iter__(self) -> _Iterator:
         return self
@@ -127,9 +136,14 @@ class _Iterator:
         stream = self._stream
         if self._generation != stream.generation:
             self._generation, self._number, self._ended = stream.generation, stream.first, False
+            self._given = False
         batch = None if self._ended else stream.hand(self._number)
+        if batch is None and not self._ended and (stream.rolls or not self._given):
+            # A trainer that counts never asks for a pass's end: it comes first thing in the next epoch.
+            batch = stream.hand(self._number)
         if batch is None:
             self._ended = True
             raise StopIteration
         self._number += 1
+        self._given = True
         return batch
