@@ -14,14 +14,16 @@ class Payload:
 
     `tokens` is int32 [T] and `mask` uint8 [T] or None, of one document or of a whole page. `tokens` is None where
     a document has to be read (again) before its row is made, and `ordered` is true once that is under way.
-    `account` is told the bytes when the last reference to them is gone.
+    `attachments` are Page's, their places counted in `tokens`; None: none. `account` is told the bytes when the
+    last reference to them is gone.
     """
 
-    __slots__ = ("_account", "_num_bytes", "mask", "ordered", "tokens")
+    __slots__ = ("_account", "_num_bytes", "attachments", "mask", "ordered", "tokens")
 
     def __init__(self, tokens: Any = None, mask: Any = None, account: Callable[[int], None] | None = None) -> None:
         self.tokens = tokens
         self.mask = mask
+        self.attachments: Any = None
         self.ordered = False
         self._account = account
         self._num_bytes = 0 if account is None else tokens.nbytes + (0 if mask is None else mask.nbytes)

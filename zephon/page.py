@@ -28,14 +28,34 @@ class Location(msgspec.Struct, frozen=True):
     medium: bool = False
 
 
-class Order(msgspec.Struct, frozen=True):
-    """A request for some samples of a block, in the order given (numbers within the block)."""
+# The columns of a page's attachments.
+PLACE, TOKENS, NUMBER, FRAMES, HEIGHT, WIDTH, GRID_T, GRID_H, GRID_W, PATCHES, HASH = range(11)
+COLUMNS = 11
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """An attachment that is to be decoded: `number` of a sample, as uint8 [frames, height, width, 3]."""
+
+    sample: int
+    number: int
+    frames: int
+    height: int
+    width: int
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request for some samples of a block, in the order given (numbers within the block).
+
+    Where attachments are `wanted`, the samples are those that these belong to, and the page holds their pixels
+    in place of documents: that is an order to materialise.
+    """
 
     source: str
     epoch: int
     block: int
     location: Location
     samples: tuple[int, ...]
+    wanted: tuple[Wanted, ...] = ()
 
 
 class Page(msgspec.Struct):
@@ -49,6 +69,12 @@ class Page(msgspec.Struct):
     bad         (i, message)    samples that are not what the stage needs; they have no documents
     block_hash  XXH3-64 of the block's raw bytes (of the decoded rows for Parquet)
     seconds     what making the page took, for who sizes the next ones
+    attachments int64 [A, 11]   what is decoded only for a planned row, in increasing place; None: A = 0
+    pixels      what was wanted, decoded: uint8 [frames, height, width, 3] each; `bad` counts them; None: nothing was
+
+    An attachment's columns are the place of its first token in `tokens`, its tokens, its number in its sample,
+    frames, height and width of its pixels, its grid of patches (time, height, width), its patches, and the
+    XXH3-64 of its compressed bytes.
     """
 
     tokens: NDArray[np.uint32]
@@ -59,3 +85,5 @@ class Page(msgspec.Struct):
     bad: tuple[tuple[int, str], ...]
     block_hash: int
     seconds: float = 0.0
+    attachments: NDArray[np.int64] | None = None
+    pixels: tuple[NDArray[np.uint8], ...] | None = None

@@ -75,3 +75,8 @@ class SampleRandom:
 def sample_random(*, seed: int, source: str, epoch: int, block: int, sample: int) -> SampleRandom:
     """Return the generator of a sample in an epoch."""
     return SampleRandom(key(seed, "augment", source, epoch, block, sample))
+
+
+def attachment_random(*, seed: int, source: str, epoch: int, block: int, sample: int, number: int) -> SampleRandom:
+    """Return the generator of a sample's attachment in an epoch, whichever others are decoded before it."""
+    return SampleRandom(key(seed, "augment attachment", source, epoch, block, sample, number))

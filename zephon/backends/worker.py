@@ -27,7 +27,10 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag=0):
 
 
 class Made(msgspec.Struct, array_like=True, frozen=True, tag=1):
-    """A page: its arrays travel beside this, in the order tokens, offsets, counts, mask, meta."""
+    """A page: its arrays travel beside this, in the order tokens, offsets, counts, mask, meta, attachments, pixels.
+
+    `pixels` is the number of arrays that were decoded, -1 where the page holds documents.
+    """
 
     ticket: int
     mask: bool
@@ -35,6 +38,8 @@ class Made(msgspec.Struct, array_like=True, frozen=True, tag=1):
     bad: tuple[tuple[int, str], ...]
     block_hash: int
     seconds: float
+    attachments: bool = False
+    pixels: int = -1
 
 
 class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2):
@@ -76,9 +81,18 @@ def work(argument: bytes, orders: Receiver, pages: Sender) -> None:
 def pack_page(ticket: int, page: Page) -> tuple[bytes, list[NDArray[Any]]]:
     """Return a page as a message."""
     arrays: list[NDArray[Any]] = [page.tokens, page.offsets, page.counts]
-    arrays += [array for array in (page.mask, page.meta) if array is not None]
-    made = Made(ticket, page.mask is not None, page.meta is not None, page.bad, page.block_hash, page.seconds)
-    return encode(made), arrays
+    arrays += [array for array in (page.mask, page.meta, page.attachments) if array is not None]
+    made = Made(
+        ticket,
+        page.mask is not None,
+        page.meta is not None,
+        page.bad,
+        page.block_hash,
+        page.seconds,
+        page.attachments is not None,
+        -1 if page.pixels is None else len(page.pixels),
+    )
+    return encode(made), [*arrays, *(page.pixels or ())]
 
 
 def unpack_page(made: Made, arrays: list[NDArray[Any]]) -> Page:
@@ -86,7 +100,9 @@ def unpack_page(made: Made, arrays: list[NDArray[Any]]) -> Page:
     tokens, offsets, counts, *rest = arrays
     mask: NDArray[np.uint8] | None = rest.pop(0) if made.mask else None
     meta: NDArray[np.int64] | None = rest.pop(0) if made.meta else None
-    return Page(tokens, offsets, counts, mask, meta, made.bad, made.block_hash, made.seconds)
+    attachments: NDArray[np.int64] | None = rest.pop(0) if made.attachments else None
+    pixels = None if made.pixels < 0 else tuple(rest)
+    return Page(tokens, offsets, counts, mask, meta, made.bad, made.block_hash, made.seconds, attachments, pixels)
 
 
 def unpack_error(failed: Failed) -> ZephonError:

@@ -21,6 +21,7 @@ class Documents(msgspec.Struct):
     mask     uint8 [T], or None: whether there is one depends on the stage's settings alone
     meta     int64 [D, M], or None: M = 0
     bad      (i, message), in increasing i
+    attachments int64 [A, 11], or None: A = 0
     """
 
     tokens: NDArray[np.uint32]
@@ -29,6 +30,7 @@ class Documents(msgspec.Struct):
     mask: NDArray[np.uint8] | None
     meta: NDArray[np.int64] | None
     bad: tuple[tuple[int, str], ...]
+    attachments: NDArray[np.int64] | None = None
 
 
 class Draft(msgspec.Struct):
