@@ -63,10 +63,10 @@ class FixedRule(Struct, frozen=True, kw_only=True, tag_field="kind", tag="fixed"
 class NativeRule(Struct, frozen=True, kw_only=True, tag_field="kind", tag="native"):
     """Images keep their proportions, in sides that are multiples of patch * merge, as Qwen2-VL and NaViT want it.
 
-    With f = patch * merge, sides h and w become the nearest multiples of f (of two, the one with the even
-    quotient), at least one. Where their product is over max_pixels, h becomes f times the largest integer k
-    with k^2 * f^2 * w <= h * max_pixels, at least 1, and w likewise; where it is under min_pixels, f times the
-    smallest k with k^2 * f^2 * w >= h * min_pixels. So it is Qwen2-VL's rule, but in exact integers.
+    With f = patch * merge, the sides h and w become the nearest multiples of f (of two, the one with the even
+    quotient; it may be 0). Where their product is over max_pixels, h becomes f times the largest integer k with
+    k^2 * f^2 * w <= h * max_pixels, at least 1, and w likewise; where it is under min_pixels, f times the
+    smallest k with k^2 * f^2 * w >= h * min_pixels. That is Qwen2-VL's rule, in integers, which no machine rounds.
 
     patch           pixels a side of a patch
     merge           patches a side that make one token
@@ -91,7 +91,7 @@ class NativeRule(Struct, frozen=True, kw_only=True, tag_field="kind", tag="nativ
         if max(h, w) > MAX_ASPECT * min(h, w):
             raise ImageError(f"has {w:,} x {h:,} pixels: one side is more than {MAX_ASPECT} times the other")
         f = self.patch * self.merge
-        height, width = (max(1, _nearest(side, f)) * f for side in (h, w))
+        height, width = (_nearest(side, f) * f for side in (h, w))
         if height * width > self.max_pixels:
             height, width = (max(1, isqrt(a * self.max_pixels // (f * f * b))) * f for a, b in ((h, w), (w, h)))
         elif height * width < self.min_pixels:
