@@ -15,6 +15,8 @@ STAGES = {
     "tokens": "zephon.stages.tokens:TokensStage",
     "chat": "zephon.stages.chat:ChatStage",
     "function": "zephon.stages.function:FunctionStage",
+    "image_text": "zephon.stages.image_text:ImageTextStage",
+    "interleaved": "zephon.stages.interleaved:InterleavedStage",
 }
 FORMATS = {
     "tar": "zephon.formats.tar:TarFormat",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -67,7 +67,13 @@ class ChatStage(Struct, frozen=True, kw_only=True):
         return ("path", "eos") if self.eos else ("path",)
 
     def build(self, tokenizer: LoadedTokenizer | None, *, place: str) -> Stage:
-        tokenizer = need_tokenizer(tokenizer, place=place)
+        return self._stage(need_tokenizer(tokenizer, place=place), place=place)
+
+    def writer(self, tokenizer: LoadedTokenizer, *, place: str) -> Callable[[Sample], list[Part]]:
+        """Return the function that writes a sample's conversation as texts, each with whether it is learned."""
+        return self._stage(tokenizer, place=place).parts
+
+    def _stage(self, tokenizer: LoadedTokenizer, *, place: str) -> _Chat:
         if self.mask == "assistant":
             need_joins(tokenizer, place=place, remedy=f"set {place}.mask: all, or add_prefix_space: false in the file")
         text = read_template(self.template, place=f"{place}.template")
@@ -110,7 +116,7 @@ class _Chat:
         bad: dict[int, str] = {}
         for number, sample in enumerate(samples):
             try:
-                parts = self._parts(sample)
+                parts = self.parts(sample)
             except BadSampleError as error:
                 bad[number] = str(error)
                 continue
@@ -130,7 +136,7 @@ class _Chat:
         )
         return write_documents(draft, self._tokenizer, num_samples=len(samples), bad=bad)
 
-    def _parts(self, sample: Sample) -> list[Part]:
+    def parts(self, sample: Sample) -> list[Part]:
         config = self._config
         value = read_field(sample, config.field, place=f"{self._place}.field")
         messages = read_messages(value, config)
@@ -153,11 +159,7 @@ class _Chat:
 def read_messages(value: Any, config: ChatStage) -> list[dict[str, Any]]:
     """Return a field's messages, with `role` and `content` under these names; raises BadSampleError."""
     name = config.field
-    if isinstance(value, bytes | str):
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise BadSampleError(f"{name!r} isn't JSON: {error}") from None
+    value = read_json(value, name)
     if isinstance(value, dict) and "messages" in value:
         value = value["messages"]
     if not isinstance(value, list):
@@ -178,6 +180,16 @@ def read_messages(value: Any, config: ChatStage) -> list[dict[str, Any]]:
             read["content"] = message[config.content]
         messages.append(read)
     return messages
+
+
+def read_json(value: Any, name: str) -> Any:
+    """Return what a field's bytes or text say as JSON, and any other value as it is; raises BadSampleError."""
+    if not isinstance(value, bytes | str):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise BadSampleError(f"{name!r} isn't JSON: {error}") from None
 
 
 def assistant_parts(template: ChatTemplate, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> list[Part]:

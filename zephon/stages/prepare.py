@@ -1,10 +1,11 @@
-"""The first stateless pass: an order for samples of a block becomes a page of documents."""
+"""The stateless passes: an order for samples of a block becomes a page of documents, or of their attachments."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
+from typing import cast
 
 import msgspec
 
@@ -12,9 +13,10 @@ from zephon.config import Source, Spill, Tokenizer
 from zephon.errors import DataError
 from zephon.formats.read import read_samples
 from zephon.formats.sample import Sample
-from zephon.page import Order, Page
-from zephon.random import SampleRandom, sample_random
-from zephon.stages.stage import Stage, stage_config, stage_fields
+from zephon.page import Order, Page, Wanted
+from zephon.random import SampleRandom, attachment_random, sample_random
+from zephon.stages.materialise import AttachingStage, materialise
+from zephon.stages.stage import Stage, fitted_config, stage_fields
 from zephon.tokenizer import load_tokenizer
 
 Prepare = Callable[[Order], Page]
@@ -23,7 +25,8 @@ Prepare = Callable[[Order], Page]
 class PrepareSpec(msgspec.Struct, frozen=True, kw_only=True):
     """All that a worker needs to answer orders: plain data, so that it can be sent to one.
 
-    seed, tokenizer, sources, spill and index_dir are those of the configuration.
+    seed, tokenizer, sources, spill and index_dir are those of the configuration; documents with attachments are
+    cut by `long` where they don't fit rows of `capacity` tokens.
     """
 
     seed: int
@@ -31,6 +34,8 @@ class PrepareSpec(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, Source]
     spill: Spill = Spill()
     index_dir: str | None = None
+    capacity: int = 1 << 31
+    long: str = "split"
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -49,7 +54,7 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
     works: dict[str, _Work] = {}
     for name, source in spec.sources.items():
         place = f"sources.{name}.stage"
-        config = stage_config(source.stage, place=place)
+        config = fitted_config(source.stage, capacity=spec.capacity, long=spec.long, place=place)
         works[name] = _Work(config.build(tokenizer, place=place), stage_fields(config))
 
     def prepare(order: Order) -> Page:
@@ -63,6 +68,23 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
             index_dir=spec.index_dir,
             source=order.source,
         )
+
+        if order.wanted:
+
+            def attachment(wanted: Wanted) -> SampleRandom:
+                return attachment_random(
+                    seed=spec.seed,
+                    source=order.source,
+                    epoch=order.epoch,
+                    block=order.block,
+                    sample=wanted.sample,
+                    number=wanted.number,
+                )
+
+            page = materialise(cast(AttachingStage, work.stage), order, samples, attachment, block_hash=block_hash)
+            page.bad = _placed(page.bad, order, samples, [order.samples.index(each.sample) for each in order.wanted])
+            page.seconds = time.perf_counter() - began
+            return page
 
         def random(number: int) -> SampleRandom:
             return sample_random(
@@ -85,14 +107,22 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
             counts=documents.counts,
             mask=documents.mask,
             meta=documents.meta,
-            bad=tuple(
-                (number, f"{_place(order, number, samples[number])}: {message}") for number, message in documents.bad
-            ),
+            bad=_placed(documents.bad, order, samples, range(len(samples))),
             block_hash=block_hash,
             seconds=time.perf_counter() - began,
+            attachments=documents.attachments,
         )
 
     return prepare
+
+
+def _placed(
+    bad: Sequence[tuple[int, str]], order: Order, samples: Sequence[Sample], owners: Sequence[int]
+) -> tuple[tuple[int, str], ...]:
+    """Return faults with the place of the sample that each is of: number i is of the order's sample owners[i]."""
+    return tuple(
+        (number, f"{_place(order, owners[number], samples[owners[number]])}: {message}") for number, message in bad
+    )
 
 
 def _place(order: Order, number: int, sample: Sample) -> str:

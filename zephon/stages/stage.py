@@ -14,6 +14,7 @@ import msgspec
 from zephon.config import Tokenizer
 from zephon.errors import ConfigError
 from zephon.formats.sample import Sample
+from zephon.images.rules import ResizeRule
 from zephon.random import SampleRandom
 from zephon.registry import STAGES, resolve
 from zephon.stages.documents import Documents
@@ -75,6 +76,23 @@ def stage_config(raw: dict[str, Any], *, place: str) -> StageConfig:
         known = ", ".join(type_.__struct_encode_fields__)
         raise ConfigError(f"{place} ({kind}): {error}; its fields: {known}") from error
     return cast(StageConfig, config)
+
+
+def fitted_config(raw: dict[str, Any], *, capacity: int, long: str, place: str) -> StageConfig:
+    """Return a source's settings, where they depend on the rows fitted to rows of `capacity` tokens and `pack.long`.
+
+    A stage whose documents have attachments cuts long ones itself, since a packer would cut an image; its config
+    has a method `fitted(capacity=, long=)`, and `resize_rule()` returns what its images become.
+    """
+    config = stage_config(raw, place=place)
+    if not hasattr(config, "fitted"):
+        return config
+    return cast(StageConfig, config.fitted(capacity=capacity, long=long))
+
+
+def stage_rule(config: StageConfig) -> ResizeRule | None:
+    """Return the rule by which a stage's images are resized; None: its documents have none."""
+    return cast(ResizeRule, config.resize_rule()) if hasattr(config, "resize_rule") else None
 
 
 def stage_fields(config: StageConfig) -> tuple[str, ...] | None:

@@ -1,0 +1,162 @@
+"""From texts and images in order to documents: placeholders, loss mask, attachments, and cuts of what is too long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zephon.page import COLUMNS
+from zephon.stages.cuts import cut
+from zephon.stages.documents import Documents, Draft, write_documents
+from zephon.stages.edges import edge_token
+from zephon.stages.pictures import Images, Picture
+from zephon.tokenizer import LoadedTokenizer
+
+# A text, and whether its tokens are to be predicted; or an image, whose tokens never are.
+Segment = tuple[str, bool] | Picture
+Long = Literal["split", "truncate", "drop"]
+METADATA = ("images", "patches", "cost")
+# Attention work is counted in 2^10 pairs of tokens or patches.
+COST_SHIFT = 10
+
+
+class SegmentWriter:
+    """Writes documents of segments, each of at most `max_tokens` tokens."""
+
+    def __init__(
+        self,
+        images: Images,
+        tokenizer: LoadedTokenizer,
+        *,
+        before: tuple[int, ...],
+        after: tuple[int, ...],
+        max_tokens: int,
+        long: Long,
+        place: str,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._before = before
+        self._after = after
+        self._max_tokens = max_tokens
+        self._long = long
+        self._place = place
+        self._name = images.placeholder
+        self._placeholder = tokenizer.token_id(images.placeholder, place=f"{place}.images.placeholder")
+        self._start, self._end = (
+            () if token is None else (tokenizer.token_id(token, place=f"{place}.images.{name}"),)
+            for name, token in (("start", images.start), ("end", images.end))
+        )
+        # A row's last token is a label only, so that a piece which ends with a placeholder gets one more.
+        self._closer = () if self._end else (edge_token(tokenizer, "eos", place=place),)
+
+    def write(self, owners: Sequence[int], samples: Sequence[Sequence[Segment]], bad: dict[int, str], *,
+              num_samples: int) -> Documents:  # fmt: skip
+        """Return the documents of some samples, `owners` their numbers among `num_samples`; may add to `bad`."""
+        drafted = write_documents(self._draft(owners, samples), self._tokenizer, num_samples=num_samples, bad=bad)
+        tokens: list[NDArray[np.uint32]] = []
+        masks: list[NDArray[np.uint8]] = []
+        meta: list[tuple[int, int, int]] = []
+        rows: list[tuple[int, ...]] = []
+        counts = np.zeros(num_samples, dtype=np.int32)
+        at = document = 0
+        offsets = drafted.offsets.tolist()
+        for owner, segments in zip(owners, samples, strict=True):
+            if not drafted.counts[owner]:
+                continue
+            whole = slice(offsets[document], offsets[document + 1])
+            document += 1
+            ids = drafted.tokens[whole]
+            mask = np.ones(len(ids), np.uint8) if drafted.mask is None else drafted.mask[whole]
+            pictures = [segment for segment in segments if isinstance(segment, Picture)]
+            pieces = self._pieces(ids, pictures, owner, bad)
+            for start, stop, held in pieces:
+                if not mask[start + 1 : stop].any():
+                    # Nothing is learned from it.
+                    continue
+                # All that is left is a placeholder, where neither text nor a closing token follows.
+                closer = self._closer if ids[stop - 1] == self._placeholder else ()
+                tokens += [ids[start:stop], np.array(closer, np.uint32)]
+                masks += [mask[start:stop], np.zeros(len(closer), np.uint8)]
+                rows += [_row(at + place - start, picture) for place, picture in held]
+                length = stop - start + len(closer)
+                at += length
+                patches = [picture.geometry.patches for _, picture in held]
+                cost = (length**2 + sum(count**2 for count in patches)) >> COST_SHIFT
+                meta.append((len(held), sum(patches), cost))
+                counts[owner] += 1
+        sizes = [a.size + b.size for a, b in zip(tokens[::2], tokens[1::2], strict=True)]
+        return Documents(
+            tokens=np.concatenate((*tokens, np.empty(0, np.uint32))),
+            offsets=np.array([0, *accumulate(sizes)], dtype=np.int64),
+            counts=counts,
+            mask=np.concatenate((*masks, np.empty(0, np.uint8))),
+            meta=np.array(meta, dtype=np.int64).reshape(len(meta), len(METADATA)),
+            bad=tuple(sorted(bad.items())),
+            attachments=np.array(rows, dtype=np.int64).reshape(len(rows), COLUMNS),
+        )
+
+    def _draft(self, owners: Sequence[int], samples: Sequence[Sequence[Segment]]) -> Draft:
+        texts: list[str] = []
+        pieces: list[int] = []
+        flags: list[bool] = []
+        starts = [0]
+        for segments in samples:
+            pieces += self._before
+            flags += [False] * len(self._before)
+            for segment in segments:
+                if isinstance(segment, Picture):
+                    image = [*self._start, *[self._placeholder] * segment.geometry.tokens, *self._end]
+                    pieces += image
+                    flags += [False] * len(image)
+                else:
+                    text, learned = segment
+                    texts.append(text)
+                    pieces.append(-1)
+                    flags.append(learned)
+            pieces += self._after
+            flags += [True] * len(self._after)
+            starts.append(len(pieces))
+        return Draft(
+            texts=texts,
+            pieces=np.array(pieces, dtype=np.int64),
+            starts=np.array(starts, dtype=np.int64),
+            owners=np.array(owners, dtype=np.int64),
+            flags=np.array(flags, dtype=np.uint8),
+        )
+
+    def _pieces(
+        self, ids: NDArray[np.uint32], pictures: Sequence[Picture], owner: int, bad: dict[int, str]
+    ) -> list[tuple[int, int, list[tuple[int, Picture]]]]:
+        """Return start, stop and (first placeholder, image) of a document's pieces; none, and `bad`, where none fit."""
+        sizes = [picture.geometry.tokens for picture in pictures]
+        found = np.flatnonzero(ids == self._placeholder)
+        if len(found) != sum(sizes):
+            bad[owner] = f"its text spells the placeholder {self._name!r}, which stands for images alone; remove it"
+            return []
+        places = [int(found[first]) for first in accumulate(sizes[:-1], initial=0)] if sizes else []
+        blocks = [
+            (place - len(self._start), place + size + len(self._end)) for place, size in zip(places, sizes, strict=True)
+        ]
+        pieces = cut(len(ids), blocks, limit=self._max_tokens, closed=bool(self._end))
+        if pieces is None:
+            bad[owner] = (
+                f"an image takes {max(sizes)} tokens, too many for max_tokens={self._max_tokens}; set a smaller "
+                f"{self._place}.images.resize, or a larger sequence_length"
+            )
+            return []
+        if len(pieces) > 1:
+            pieces = {"split": pieces, "truncate": pieces[:1], "drop": []}[self._long]
+        held = list(zip(places, pictures, strict=True))
+        return [(a, b, [(place, picture) for place, picture in held if a <= place < b]) for a, b in pieces]
+
+
+def _row(place: int, picture: Picture) -> tuple[int, ...]:
+    """Return an attachment's columns, in Page's order."""
+    g = picture.geometry
+    # As a signed number, because that is what the columns hold.
+    digest = picture.digest - ((picture.digest >> 63) << 64)
+    return (place, g.tokens, picture.number, 1, g.height, g.width, g.grid_t, g.grid_h, g.grid_w, g.patches, digest)
