@@ -62,10 +62,10 @@ def load_lane_shards(checkpoint: str | os.PathLike[str], loader: Loader | None) 
 
 def _saved_lanes(checkpoint: str | os.PathLike[str]) -> int:
     """Return the number of lanes in a checkpoint, by the names of its objects."""
-    from megatron.core import dist_checkpointing
     from megatron.core.dist_checkpointing.mapping import ShardedObject
+    from megatron.core.dist_checkpointing.serialization import load_sharded_metadata
 
-    saved = dist_checkpointing.load_sharded_metadata(str(checkpoint))
+    saved = load_sharded_metadata(str(checkpoint))
     shapes = {
         entry.global_shape[0] for entry in saved.values() if isinstance(entry, ShardedObject) and entry.key == LANE
     }
