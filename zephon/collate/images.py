@@ -29,35 +29,51 @@ class PixelBuilder:
         self._shift = torch.tensor(shift, dtype=torch.float32, device=device).view(CHANNELS, 1, 1)
 
     def build(self, images: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the pixel values of uint8 images [H, W, 3] on this builder's device, without waiting for it.
+        """Return the pixel values of uint8 images [frames, H, W, 3] on this builder's device, without waiting for it.
 
-        fixed   float32 [n, 3, size, size]
-        native  float32 [patches, 3 * temporal_patch * patch * patch]: image after image; in each, the patches that
-                make one token stand together, row by row, and so do the tokens. A patch holds channels, frames,
-                rows, columns. That's what Qwen2-VL's image processor returns.
+        fixed   float32 [all frames, 3, size, size]
+        native  float32 [patches, 3 * temporal_patch * patch * patch]: image after image; in each, time after time;
+                there the patches that make one token stand together, row by row, and so do the tokens. A patch
+                holds channels, frames, rows, columns. That's what Qwen2-VL's processors return.
+
+        With native, a single frame is repeated to `temporal_patch`; of several, there are a multiple of that.
         """
         if isinstance(self._rule, FixedRule):
             return self._fixed(images, self._rule.size)
         return self._native(images, self._rule)
 
     def _fixed(self, images: Sequence[torch.Tensor], size: int) -> torch.Tensor:
-        values = torch.empty((len(images), CHANNELS, size, size), dtype=torch.float32, device=self._device)
-        for value, image in zip(values, images, strict=True):
+        frames = [frame for image in images for frame in image]
+        values = torch.empty((len(frames), CHANNELS, size, size), dtype=torch.float32, device=self._device)
+        for value, frame in zip(values, frames, strict=True):
             # Transposed in bytes and then widened: on a CPU a third of the time of both at once.
-            value.copy_(image.permute(2, 0, 1).contiguous()).mul_(self._scale).add_(self._shift)
+            value.copy_(frame.permute(2, 0, 1).contiguous()).mul_(self._scale).add_(self._shift)
         return values
 
     def _native(self, images: Sequence[torch.Tensor], rule: NativeRule) -> torch.Tensor:
-        side, merge, frames = rule.patch, rule.merge, rule.temporal_patch
-        counts = [image.shape[0] * image.shape[1] // side**2 for image in images]
-        width = CHANNELS * frames * side**2
+        side, merge, depth = rule.patch, rule.merge, rule.temporal_patch
+        times = [-(-image.shape[0] // depth) for image in images]
+        cells = [image.shape[1] * image.shape[2] // side**2 for image in images]
+        counts = [time * cell for time, cell in zip(times, cells, strict=True)]
+        width = CHANNELS * depth * side**2
         values = torch.empty((sum(counts), width), dtype=torch.float32, device=self._device)
-        for value, image, count in zip(torch.split(values, counts), images, counts, strict=True):
-            rows, columns = image.shape[0] // (merge * side), image.shape[1] // (merge * side)
-            planes = image.permute(2, 0, 1).contiguous().view(CHANNELS, rows, merge, side, columns, merge, side)
-            patches = planes.permute(1, 4, 2, 5, 0, 3, 6).reshape(count, CHANNELS, 1, side**2)
-            frame = value.view(count, CHANNELS, frames, side**2)
-            frame.copy_(patches.expand(-1, -1, frames, -1)).mul_(self._scale).add_(self._shift)
+        for value, image, time, cell in zip(torch.split(values, counts), images, times, cells, strict=True):
+            frames, height, wide, _ = image.shape
+            planes = image.permute(0, 3, 1, 2).contiguous()
+            tiles = planes.view(
+                time,
+                frames // time,
+                CHANNELS,
+                height // (merge * side),
+                merge,
+                side,
+                wide // (merge * side),
+                merge,
+                side,
+            )
+            patches = tiles.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(time * cell, CHANNELS, frames // time, side**2)
+            target = value.view(time * cell, CHANNELS, depth, side**2)
+            target.copy_(patches.expand(-1, -1, depth, -1)).mul_(self._scale).add_(self._shift)
         return values
 
 

@@ -26,7 +26,7 @@ def pictures(sizes: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
 def resized(images: list[NDArray[np.uint8]], rule: ResizeRule) -> tuple[list[torch.Tensor], NDArray[np.int64]]:
     plans = [rule.plan(ImageInfo(format="png", width=image.shape[1], height=image.shape[0])) for image in images]
     pixels = [resize(image, height=plan.height, width=plan.width) for image, plan in zip(images, plans, strict=True)]
-    return [torch.from_numpy(image) for image in pixels], grid_thw(plans)
+    return [torch.from_numpy(image)[None] for image in pixels], grid_thw(plans)
 
 
 @pytest.mark.parametrize(("patch", "merge", "frames"), [(14, 2, 2), (16, 2, 2), (14, 1, 1), (8, 3, 3)])
@@ -66,12 +66,28 @@ def test_fixed_pixels_are_those_of_siglip_s_processor() -> None:
 def test_values_are_exact_to_a_millionth(rule: ResizeRule) -> None:
     side = 28
     levels = torch.arange(side * side, dtype=torch.int64).remainder(256).view(side, side, 1).expand(-1, -1, 3)
-    values = PixelBuilder(rule, device=CPU).build([levels.to(torch.uint8)])
+    values = PixelBuilder(rule, device=CPU).build([levels.to(torch.uint8)[None]])
     exact = (levels.double() / 255 - torch.tensor(rule.mean).double()) / torch.tensor(rule.std).double()
     planes = values[0] if isinstance(rule, FixedRule) else values.view(4, 3, 2, 196)[:, :, 0].permute(1, 0, 2)
     # Whatever their order, a channel's values are those of its levels.
     found, wanted = planes.reshape(3, -1).double().sort().values, exact.view(-1, 3).T.sort().values
     assert (found - wanted).abs().max() < 2e-6
+
+
+def test_frames_of_a_video_are_patches_over_time() -> None:
+    rule = NativeRule(min_pixels=1)
+    frames = torch.from_numpy(np.random.default_rng(3).integers(0, 256, (6, 56, 84, 3), dtype=np.uint8))
+    values = PixelBuilder(rule, device=CPU).build([frames]).view(3, 24, 3, 2, 14, 14)
+    doubled = [PixelBuilder(rule, device=CPU).build([frame[None]]).view(24, 3, 2, 14, 14) for frame in frames]
+    for time in range(3):
+        assert torch.equal(values[time, :, :, 0], doubled[2 * time][:, :, 0])
+        assert torch.equal(values[time, :, :, 1], doubled[2 * time + 1][:, :, 0])
+    assert PixelBuilder(FixedRule(size=56), device=CPU).build([frames[:, :, :56], frames[:1, :, :56]]).shape == (
+        7,
+        3,
+        56,
+        56,
+    )
 
 
 def test_no_images_give_empty_tensors() -> None:
