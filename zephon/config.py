@@ -20,7 +20,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     path           shard, directory, glob or brace expansion, or a list of these; order counts
     weight         share of the mixture, > 0, read as a decimal; unset: joins by a schedule entry
-    stage          {kind: text | tokens | chat | function, ...}; see the stages' own fields
+    stage          {kind: text | tokens | chat | function | image_text | interleaved, ...}; see the stages' own fields
     epochs         passes over the source; null: endless
     format         auto (by name) | tar | jsonl | parquet
     block_samples  at most so many samples a block
@@ -84,6 +84,7 @@ class Pack(Struct, frozen=True, kw_only=True):
     align        documents start at multiples of it in a row (context parallelism needs 2 * cp)
     homogeneous  none | source | group | {group: [sources]}: rows hold documents of one group only
     max_age      rows after which a waiting group is emitted; null: 4 * pool
+    budgets      {metadata: most of it a row}: a row takes no document that would put it over one (best_fit)
     """
 
     kind: str = "best_fit"
@@ -92,6 +93,7 @@ class Pack(Struct, frozen=True, kw_only=True):
     align: Positive = 1
     homogeneous: str | dict[str, list[str]] = "none"
     max_age: Positive | None = None
+    budgets: dict[str, Positive] = {}
 
 
 class OperatorConfig(Struct, frozen=True, kw_only=True):

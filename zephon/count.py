@@ -116,7 +116,7 @@ def shard_stats(index: SourceIndex) -> list[tuple[int, int]]:
 
 def draws(stage: Mapping[str, Any]) -> bool:
     """Return whether a stage's documents may be others in another epoch."""
-    return stage["kind"] not in ("text", "tokens", "chat") or bool(stage.get("fim"))
+    return stage["kind"] not in ("text", "tokens", "chat", "image_text", "interleaved") or bool(stage.get("fim"))
 
 
 def measure(backend: Backend, index: SourceIndex, name: str, *, epoch: int = 0, progress: bool = False) -> Lengths:

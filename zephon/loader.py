@@ -22,6 +22,7 @@ from zephon.errors import StateError, StoreError
 from zephon.formats.index import SourceIndex
 from zephon.plan import lanes_for, make_plan
 from zephon.read_config import ConfigLike, load_config
+from zephon.read_config_images import resize_rule
 from zephon.report import Totals, report
 from zephon.state.check import check_plan
 from zephon.state.starting import check_lanes
@@ -58,6 +59,7 @@ class Loader:
             reset_position_ids=self._config.reset_position_ids,
             attention_mask=self._config.attention_mask,
             align=self._config.pack.align,
+            resize=resize_rule(self._config),
         )
         self._plan: dict[str, Any] | None = None
         self._session: Session | None = None
@@ -178,7 +180,8 @@ class Loader:
             )
         batch = self._collator.hand_over(delivery.batch)
         self._consumed = delivery.consumed
-        self._totals.add(delivery.counts, batch["tokens"].shape[0] * (self._config.sequence_length + 1))
+        room = batch["tokens"].shape[0] * (self._config.sequence_length + 1)
+        self._totals.add(delivery.counts, room, host_bytes=batch.host_bytes)
         return batch
 
     def _start(self) -> None:

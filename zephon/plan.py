@@ -10,11 +10,13 @@ from zephon.errors import ConfigError
 from zephon.formats.index import SourceIndex
 from zephon.lanes.spec import EntrySpec, LaneSpec, SourceSpec
 from zephon.read_config import epochs_of, mixtures
-from zephon.stages import stage_config, stage_metadata, stage_plan
+from zephon.read_config_images import source_stage
+from zephon.stages import stage_metadata, stage_plan, stage_rule
 from zephon.tokenizer import tokenizer_plan
 
 PLAN_VERSION = 1
 BLOCKS_A_LANE = 32
+TEXT_TOKEN_BYTES, IMAGE_TOKEN_BYTES = 4, 256
 
 
 def lanes_for(config: Config, saved: int | None) -> int:
@@ -47,11 +49,9 @@ def make_plan(config: Config, indices: Mapping[str, SourceIndex], lanes: int, le
             "hash": index.hash,
             "blocks": index.num_blocks,
             "samples": index.num_samples,
-            "mean_tokens": index.mean_tokens,
+            "mean_tokens": mean_tokens(config, name, index),
             "epochs": epochs,
-            "stage": stage_plan(
-                stage_config(config.sources[name].stage, place=f"sources.{name}.stage"), config.tokenizer
-            ),
+            "stage": stage_plan(source_stage(config, name), config.tokenizer),
         }
     return {
         "version": PLAN_VERSION,
@@ -87,7 +87,7 @@ def lane_spec(config: Config, indices: Mapping[str, SourceIndex], lanes: int) ->
                 name=name,
                 num_blocks=indices[name].num_blocks,
                 block_samples=indices[name].block_samples,
-                mean_tokens=indices[name].mean_tokens,
+                mean_tokens=mean_tokens(config, name, indices[name]),
                 epochs=epochs_of(config, name),
             )
             for name in sorted(config.sources)
@@ -99,11 +99,15 @@ def lane_spec(config: Config, indices: Mapping[str, SourceIndex], lanes: int) ->
         max_bad=config.max_bad_samples if config.on_bad_sample == "skip" else None,
         pack=config.pack,
         operators=config.operators,
-        metadata={
-            name: stage_metadata(stage_config(source.stage, place=f"sources.{name}.stage"))
-            for name, source in config.sources.items()
-        },
+        metadata={name: stage_metadata(source_stage(config, name)) for name in config.sources},
     )
+
+
+def mean_tokens(config: Config, name: str, index: SourceIndex) -> int:
+    """Return about how many tokens a sample of a source has, by its bytes: 4 a token of text, 256 one of an image."""
+    if stage_rule(source_stage(config, name)) is None:
+        return index.mean_tokens
+    return max(1, index.mean_tokens * TEXT_TOKEN_BYTES // IMAGE_TOKEN_BYTES)
 
 
 def _pack_plan(config: Config) -> dict[str, Any]:
@@ -115,4 +119,6 @@ def _pack_plan(config: Config) -> dict[str, Any]:
     plan["homogeneous"] = pack.homogeneous
     if pack.homogeneous != "none":
         plan["max_age"] = 4 * pack.pool if pack.max_age is None else pack.max_age
+    if pack.budgets:
+        plan["budgets"] = dict(pack.budgets)
     return plan

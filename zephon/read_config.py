@@ -15,8 +15,9 @@ import yaml
 
 from zephon.config import Config
 from zephon.errors import ConfigError
+from zephon.read_config_images import check_attachments, check_budgets, source_stage
 from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, resolve
-from zephon.stages import stage_config, stage_metadata
+from zephon.stages import stage_metadata
 
 UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
@@ -72,13 +73,15 @@ def validate(config: Config) -> None:
     for name, source in config.sources.items():
         if not name:
             raise ConfigError("sources has an empty name; give the source a name")
-        stage_config(source.stage, place=f"sources.{name}.stage")
+        source_stage(config, name)
         if source.format not in ("auto", *FORMATS):
             raise ConfigError(f"sources.{name}.format={source.format!r} is unknown; known: auto, {', '.join(FORMATS)}")
     for position, operator in enumerate(config.operators):
         resolve(OPERATORS, operator.kind, place=f"operators[{position}].kind")
     mixtures(config)
     _check_groups(config)
+    check_attachments(config)
+    check_budgets(config)
 
 
 def mixtures(config: Config) -> list[tuple[int, dict[str, int]]]:
@@ -158,8 +161,8 @@ def _check_groups(config: Config) -> None:
     elif rule not in ("none", "source", "group"):
         raise ConfigError(f"pack.homogeneous={rule!r} is unknown; known: none, source, group, or {{group: [sources]}}")
     elif rule == "group":
-        for name, own in config.sources.items():
-            if "group" not in stage_metadata(stage_config(own.stage, place=f"sources.{name}.stage")):
+        for name in config.sources:
+            if "group" not in stage_metadata(source_stage(config, name)):
                 raise ConfigError(
                     f"pack.homogeneous=group, but sources.{name}.stage declares no metadata named group; "
                     "use a function stage with metadata: [group]"

@@ -8,6 +8,7 @@ from typing import Any
 from zephon.engine.engine import Counts
 from zephon.lanes.spec import ENDLESS_PASS
 from zephon.state.lane_codec import decode_lane
+from zephon.workload import Workload
 
 
 class Totals:
@@ -18,6 +19,8 @@ class Totals:
         self.pulled: dict[str, int] = {}
         self.delivered: dict[str, int] = {}
         self.wait_s = 0.0
+        self.host_bytes = 0
+        self.work = Workload()
         self._last = Counts(0, 0, 0, {}, {})
 
     def restart(self) -> None:
@@ -28,8 +31,10 @@ class Totals:
         """Add time spent waiting for a micro-batch."""
         self.wait_s += seconds
 
-    def add(self, counts: Counts, capacity_tokens: int) -> None:
+    def add(self, counts: Counts, capacity_tokens: int, *, host_bytes: int = 0) -> None:
         """Add a micro-batch with room for so many tokens, given its session's counts after it."""
+        self.host_bytes += host_bytes
+        self.work.add(counts.work)
         last, self._last = self._last, counts
         if counts.rows < last.rows:
             # A pass's engine counts from zero.
@@ -55,6 +60,10 @@ def report(totals: Totals, plan: Mapping[str, Any], state: Mapping[str, Any]) ->
     epochs                                          by source [lowest, highest]: lanes drift, so a range
     bad_samples                                     skipped ones by source, since the stream's beginning
     consumed, wait_s                                position; seconds that `next` waited
+    host_bytes                                      bytes handed to the device
+    images, patches, broken_images                  in these rows; broken ones gave no picture and aren't learned from
+    work                                            spread of tokens, patches and cost over rows and micro-batches, in
+                                                    streams with images or costs; see Workload.spread
     """
     names = sorted(plan["sources"])
     epochs: dict[str, list[int]] = {name: [] for name in names}
@@ -81,4 +90,7 @@ def report(totals: Totals, plan: Mapping[str, Any], state: Mapping[str, Any]) ->
         "bad_samples": bad,
         "consumed": state["consumed"],
         "wait_s": totals.wait_s,
+        "host_bytes": totals.host_bytes,
+        **totals.work.totals(),
+        "work": totals.work.spread(),
     }

@@ -22,12 +22,15 @@ class Delivered:
         self.repeated = 0
 
     def add(self, batch: Batch) -> None:
-        """Add a micro-batch's rows: tokens, labels, loss mask and positions (which tell where documents start)."""
+        """Add a micro-batch's rows: tokens, labels, loss mask, positions (where documents start) and images."""
         tensors = [batch[name].cpu().numpy() for name in BY_ROW]
+        images = image_bytes(batch)
         for row, sequence in enumerate(batch.sequences):
             digest = xxhash.xxh3_64()
             for tensor in tensors:
                 digest.update(tensor[row].data)
+            for data in images.get(row, ()):
+                digest.update(data)
             self.repeated += sequence in self._hashes
             self._hashes[sequence] = digest.intdigest()
 
@@ -41,3 +44,18 @@ class Delivered:
         for sequence in sorted(s for s in self._hashes if s < stop):
             whole.update(sequence.to_bytes(8, "little") + self._hashes[sequence].to_bytes(8, "little"))
         return whole.hexdigest()
+
+
+def image_bytes(batch: Batch) -> dict[int, list[bytes]]:
+    """Return by row the grid, place and pixels of each of its images, in their order."""
+    found: dict[int, list[bytes]] = {}
+    if "pixel_values" not in batch:
+        return found
+    pixels = batch["pixel_values"].cpu()
+    grids, places = batch["image_grid_thw"].cpu(), batch["image_positions"].cpu()
+    # Of a fixed size each frame is an entry; else each patch is.
+    counts = grids[:, 0].tolist() if pixels.dim() == 4 else grids.prod(1).tolist()
+    for grid, place, own in zip(grids, places.tolist(), pixels.split(counts) if counts else (), strict=True):
+        row, *rest = place
+        found.setdefault(row, []).append(grid.numpy().tobytes() + bytes(str(rest), "ascii") + own.numpy().tobytes())
+    return found

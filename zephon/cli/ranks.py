@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zephon.config import Config
 from zephon.errors import ConfigError
 from zephon.topology import Topology
+from zephon.workload import joined_spread
 
 if TYPE_CHECKING:
     from zephon.collate.batch import Batch
 
 # Sizes named in an error; the rest follows from them.
 LISTED = 24
+# Figures of a report that add up over ranks.
+ADDED = ("host_bytes", "images", "patches", "broken_images")
 
 
 class RankRun(NamedTuple):
@@ -101,6 +104,8 @@ def joined_report(runs: Sequence[RankRun], lanes: int) -> dict[str, Any]:
         "capacity_tokens": sum(run.report["capacity_tokens"] for run in runs),
         "documents": sum(run.report["documents"] for run in runs),
         "wait_s": sum(run.report.get("wait_s", 0.0) for run in runs),
+        **{name: sum(run.report.get(name, 0) for run in runs) for name in ADDED},
+        "work": joined_spread([run.report.get("work", {}) for run in runs]),
         "pulled": _sums([run.report["pulled"] for run in planners]),
         "delivered": _sums([run.report["delivered"] for run in runs]),
         "bad_samples": _sums([run.report["bad_samples"] for run in planners]),

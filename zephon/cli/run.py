@@ -12,6 +12,7 @@ from zephon.cli.overlap import overlap
 from zephon.cli.ranks import RankRun, check_dp_size, global_batch_size, joined_report, micro_batches, run_rank
 from zephon.cli.state_file import read_state, write_state
 from zephon.cli.terminal import facts, note, number, progress, share, stdout, table
+from zephon.cli.work import image_lines, spread_table
 from zephon.config import Config
 from zephon.plan import lanes_for
 from zephon.read_config import load_config, mixtures
@@ -65,12 +66,16 @@ def _show(config: Config, runs: list[RankRun], state: dict[str, Any], *, dp_size
         ("packing efficiency", share(report["tokens"], report["capacity_tokens"])),
         ("throughput", f"{speed} tokens/s in {seconds:.2f} s"),
         ("waited for data", f"{report['wait_s']:.2f} s"),
+        *image_lines(report, seconds, sum(run.report["sequences"] for run in runs)),
         ("digest", stream_digest(state) if complete else "- (lanes of other ranks are missing)"),
     ]
     console = stdout()
     console.print(facts(lines))
     console.print()
     console.print(_mixture(config, report, consumed))
+    if report["work"]:
+        console.print()
+        console.print(spread_table(report["work"]))
     if sum(report["pulled"].values()) > sum(report["delivered"].values()):
         console.print("pulled tokens that weren't delivered: the rest waits in the packers")
 

@@ -19,10 +19,18 @@ class Batch(dict[str, Any]):
     max_seqlen      int: the longest segment; a Python int, so that kernels that need it never wait for the device
     attention_mask  bool [b, 1, S, S]: true where attention is allowed; only if asked for
 
+    And where a source has images, in the order of their tokens in the flattened rows:
+
+    pixel_values     float32 [n, 3, size, size], or [patches, 3 * temporal_patch * patch * patch] (native)
+    image_grid_thw   int64 [n, 3]: each image's patches over time, height and width
+    image_positions  int64 [n, 3]: row, place of the first placeholder in it, and number of placeholders
+
     A plain dict to everything that takes one; copies, `to` and pickles keep `sequences`.
     """
 
     sequences: tuple[int, ...]
+    # Bytes that were handed to the device for it.
+    host_bytes: int = 0
     # The CUDA event after which the tensors are there, until the batch is handed over.
     built: Any = None
 

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from zephon.collate.batch import Batch
-from zephon.collate.host import HostBatch, layout
+from zephon.collate.host import IMAGE_GRID, IMAGE_ROW, IMAGE_TOKENS, HostBatch, layout
+from zephon.collate.images import PixelBuilder
 from zephon.collate.upload import Array, Uploader, make_uploader
 from zephon.errors import ConfigError
+from zephon.images.rules import ResizeRule
 
 
 def resolve_device(name: str) -> torch.device:
@@ -39,10 +41,12 @@ def collate(
     reset_position_ids: bool,
     attention_mask: bool,
     align: int = 1,
+    resize: ResizeRule | None = None,
 ) -> Batch:
     """Return the micro-batch on `device`; see Batch for shapes and dtypes, docs/stream.md for the rules.
 
-    `align` is the packer's: padding starts at a multiple of it. For a run of batches use a Collator.
+    `align` is the packer's: padding starts at a multiple of it. `resize` is the rule of the images, where it has any.
+    For a run of batches use a Collator.
     """
     collator = Collator(
         device=device,
@@ -50,6 +54,7 @@ def collate(
         reset_position_ids=reset_position_ids,
         attention_mask=attention_mask,
         align=align,
+        resize=resize,
     )
     return collator.hand_over(collator.build(host))
 
@@ -61,8 +66,16 @@ class Collator:
     """
 
     def __init__(
-        self, *, device: torch.device, mask_boundary: bool, reset_position_ids: bool, attention_mask: bool, align: int
+        self,
+        *,
+        device: torch.device,
+        mask_boundary: bool,
+        reset_position_ids: bool,
+        attention_mask: bool,
+        align: int,
+        resize: ResizeRule | None = None,
     ) -> None:
+        self._pixels = None if resize is None else PixelBuilder(resize, device=device)
         self._uploader = make_uploader(device)
         self._device = device
         self._mask_boundary = mask_boundary
@@ -80,6 +93,7 @@ class Collator:
             reset_position_ids=self._reset_position_ids,
             attention_mask=self._attention_mask,
             align=self._align,
+            pixels=self._pixels,
         )
 
     def hand_over(self, batch: Batch) -> Batch:
@@ -96,6 +110,7 @@ def build_batch(
     reset_position_ids: bool,
     attention_mask: bool,
     align: int,
+    pixels: PixelBuilder | None = None,
 ) -> Batch:
     """Return what `collate` returns, under way on the uploader's device."""
     rows, width = host.tokens.shape
@@ -104,10 +119,15 @@ def build_batch(
     arrays: list[Array] = [host.tokens, place.unpredicted, place.starts, place.gains, place.cu_seqlens]
     if host.mask is not None:
         arrays.append(host.mask)
+    images = host.images
+    if images is not None:
+        # A row's last token is a label only; no image's lies there.
+        arrays += [images.table, *images.pixels]
 
     def build(tensors: list[torch.Tensor]) -> Batch:
         # An operation costs microseconds before its first element, as much as these sizes take: so, few of them.
-        wide, unpredicted, starts, gains, cu_seqlens, *masks = tensors
+        wide, unpredicted, starts, gains, cu_seqlens, *rest = tensors
+        masks = [rest.pop(0)] if host.mask is not None else []
         # wide[:, :-1] and wide[:, 1:], for half the price of indexing.
         shape, strides = (rows, length), wide.stride()
         inputs = wide.as_strided(shape, strides)
@@ -126,9 +146,22 @@ def build_batch(
         }
         if attention_mask:
             entries["attention_mask"] = _attention(starts, rows, length)
+        if rest and pixels is not None:
+            entries |= image_entries(rest[0], rest[1:], pixels)
         return Batch(entries, sequences=host.sequences)
 
-    return uploader.build(arrays, build)
+    batch = uploader.build(arrays, build)
+    batch.host_bytes = sum(array.nbytes for array in arrays)
+    return batch
+
+
+def image_entries(table: torch.Tensor, images: list[torch.Tensor], pixels: PixelBuilder) -> dict[str, Any]:
+    """Return a batch's entries for images [frames, height, width, 3] and their HostImages.table."""
+    return {
+        "pixel_values": pixels.build(images),
+        "image_grid_thw": table[:, IMAGE_GRID].contiguous(),
+        "image_positions": table[:, IMAGE_ROW : IMAGE_TOKENS + 1].contiguous(),
+    }
 
 
 def _positions(starts: torch.Tensor, gains: torch.Tensor, rows: int, length: int, *, reset: bool) -> torch.Tensor:

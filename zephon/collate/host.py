@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 
 # From so many tokens on, NumPy lists a padding's inputs quicker than Python.
 LONG_PADDING = 64
+# Columns of HostImages.table.
+IMAGE_ROW, IMAGE_OFFSET, IMAGE_TOKENS, IMAGE_GRID, IMAGE_PATCHES, IMAGE_BROKEN = 0, 1, 2, slice(3, 6), 6, 7
+IMAGE_COLUMNS = 8
+
+
+class HostImages(msgspec.Struct, frozen=True, kw_only=True):
+    """The images of a micro-batch, in the order of their tokens.
+
+    pixels  uint8 [frames, height, width, 3] each
+    table   int64 [n, 8]: row, offset of the first token, tokens, grid of patches (time, height, width), patches,
+            and 1 where the bytes gave no picture
+    """
+
+    pixels: tuple[NDArray[np.uint8], ...]
+    table: NDArray[np.int64]
 
 
 class HostBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,12 +35,14 @@ class HostBatch(msgspec.Struct, frozen=True, kw_only=True):
     pieces     int32 [P, 3]: (row, offset, tokens) of each piece, by row and then by offset
     mask       uint8 [b, S + 1]: 1 where a document's own mask wants the token predicted; None: everywhere
     sequences  each row's number in the stream
+    images     None: no source has any
     """
 
     tokens: NDArray[np.int32]
     pieces: NDArray[np.int32]
     mask: NDArray[np.uint8] | None
     sequences: tuple[int, ...]
+    images: HostImages | None = None
 
 
 class Layout(NamedTuple):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import struct
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from zephon.collate.host import HostBatch
+from zephon.collate.host import IMAGE_COLUMNS, HostBatch, HostImages
+from zephon.engine.attached import attachments_of, digest_part
+from zephon.engine.materialise import Decoded
 from zephon.errors import StateError
 from zephon.item import Row
 from zephon.lanes.state import DIGEST_BYTES
+from zephon.page import GRID_H, GRID_T, GRID_W, PATCHES, TOKENS
 
 LITTLE = sys.byteorder == "little"
 
@@ -25,7 +29,7 @@ class Assembler:
     `tokens`, `documents` and `delivered` count what its rows hold; a document counts where it begins.
     """
 
-    def __init__(self, rows: int, capacity: int, pad_id: int) -> None:
+    def __init__(self, rows: int, capacity: int, pad_id: int, *, images: bool = False) -> None:
         self._tokens: NDArray[np.int32] = np.empty((rows, capacity), np.int32)
         self._pad_id = pad_id
         self._mask: NDArray[np.uint8] | None = None
@@ -33,6 +37,9 @@ class Assembler:
         self._sequences: list[int] = []
         self.tokens = self.documents = 0
         self.delivered: Counter[str] = Counter()
+        self._has_images = images
+        self._pixels: list[NDArray[np.uint8]] = []
+        self._images: list[tuple[int, ...]] = []
 
     def add(self, sequence: int, row: Row | None) -> bytes | None:
         """Fill the next row and return its digest of 8 bytes; a row that wasn't planned stays masked, without one."""
@@ -71,12 +78,30 @@ class Assembler:
         self.tokens += total
         self.documents += documents
         mask = self._fill_mask(place, row) if masked or self._mask is not None else None
-        return row_digest(tokens, layout, mask if masked else None)
+        images = digest_part(attachments_of(row)) if self._has_images else b""
+        return row_digest(tokens, layout, mask if masked else None, images)
+
+    def attach(self, decoded: Sequence[Decoded]) -> None:
+        """Add the images of the row added last; a document with a broken one isn't learned from."""
+        row = len(self._sequences) - 1
+        for placed, pixels, broken in decoded:
+            c = placed.columns
+            grid = (c[GRID_T], c[GRID_H], c[GRID_W])
+            self._pixels.append(pixels)
+            self._images.append((row, placed.offset, c[TOKENS], *grid, c[PATCHES], int(broken)))
+            if broken and self._mask is not None:
+                self._mask[row, placed.start : placed.stop] = 0
 
     def finish(self) -> HostBatch:
         """Return the batch."""
         pieces = np.array(self._pieces, np.int32).reshape(-1, 3)
-        return HostBatch(tokens=self._tokens, pieces=pieces, mask=self._mask, sequences=tuple(self._sequences))
+        images = None
+        if self._has_images:
+            table = np.array(self._images, np.int64).reshape(-1, IMAGE_COLUMNS)
+            images = HostImages(pixels=tuple(self._pixels), table=table)
+        return HostBatch(
+            tokens=self._tokens, pieces=pieces, mask=self._mask, sequences=tuple(self._sequences), images=images
+        )
 
     def _fill_mask(self, place: int, row: Row) -> NDArray[np.uint8]:
         """Fill and return a row's mask; rows before the first that has one predict all their tokens."""
@@ -91,8 +116,10 @@ class Assembler:
         return mask
 
 
-def row_digest(tokens: NDArray[np.int32], layout: list[int], mask: NDArray[np.uint8] | None) -> bytes:
-    """Return XXH3-64, little-endian, over a row's tokens, its pieces' (offset, tokens) and its mask.
+def row_digest(
+    tokens: NDArray[np.int32], layout: list[int], mask: NDArray[np.uint8] | None, images: bytes = b""
+) -> bytes:
+    """Return XXH3-64, little-endian, over a row's tokens, its pieces' (offset, tokens), its mask and its images.
 
     See docs/stream.md, "Rows, loss, digest".
     """
@@ -100,6 +127,8 @@ def row_digest(tokens: NDArray[np.int32], layout: list[int], mask: NDArray[np.ui
     digest.update(struct.pack(f"<{len(layout)}i", *layout))
     if mask is not None:
         digest.update(mask.data)
+    if images:
+        digest.update(images)
     # The canonical form is big-endian.
     return bytes(digest.digest()[::-1])
 

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from zephon.collate.host import HostBatch
 from zephon.engine.assemble import Assembler, chain
 from zephon.engine.feed import PageFeed
+from zephon.engine.materialise import Materialiser
+from zephon.engine.work import WorkOf
 from zephon.errors import DataError, ZephonError
 from zephon.item import Item, Row
 from zephon.lanes.lane import Lane
@@ -21,13 +23,17 @@ from zephon.topology import Topology, first_row, lanes_of
 
 
 class Counts(NamedTuple):
-    """What a rank was given since the engine was made: by source, and in all."""
+    """What a rank was given since the engine was made: by source, and in all; `work` of the last micro-batch alone.
+
+    work  (tokens, images, patches, cost, broken images) of each row that was planned, in streams with images or costs
+    """
 
     rows: int
     tokens: int
     documents: int
     pulled: dict[str, int]
     delivered: dict[str, int]
+    work: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
 class Produced(NamedTuple):
@@ -66,6 +72,7 @@ class Engine:
         length: int | None,
         states: Mapping[int, LaneState],
         plan_ahead: int,
+        materialiser: Materialiser | None = None,
     ) -> None:
         self._spec = spec
         self._feed = feed
@@ -75,6 +82,8 @@ class Engine:
         self._position = position
         self._length = length
         self._plan_ahead = plan_ahead
+        self._materialiser = materialiser
+        self._work = WorkOf(spec.metadata)
         self._states = {lane: states.get(lane, LaneState()) for lane in lanes_of(topology, spec.lanes)}
         self._digests = {lane: state.digest for lane, state in self._states.items()}
         self._lanes: dict[int, Lane] = {}
@@ -92,7 +101,9 @@ class Engine:
             return None
         size, rank = self._topology.dp_size, self._topology.dp_rank
         stop = self._position + size * self._micro_batch_size
-        assembler = Assembler(self._micro_batch_size, self._spec.capacity, self._pad_id)
+        has_images = self._materialiser is not None
+        assembler = Assembler(self._micro_batch_size, self._spec.capacity, self._pad_id, images=has_images)
+        work: list[tuple[int, int, int, int, int]] = []
         changes: dict[int, LaneState] = {}
         while True:
             while len(self._planned) < self._plan_ahead and not (self._planned and self._planned[-1].failure):
@@ -106,13 +117,21 @@ class Engine:
             if planned.failure is not None:
                 raise planned.failure
             self._planned.popleft()
-            for ticket, items in planned.fetches:
-                self._feed.fill(ticket, items)
+            if planned.fetches:
+                self._read_again(planned, stop)
             if planned.sequence % size == rank:
                 digest = assembler.add(planned.sequence, planned.row)
+                broken = 0
+                if self._materialiser is not None:
+                    decoded = self._materialiser.take(planned.sequence)
+                    assembler.attach(decoded)
+                    broken = sum(each.broken for each in decoded)
+                if self._work.declared and planned.row is not None:
+                    work.append((*self._work.of(planned.row), broken))
             else:
                 # Another rank's row of a shared lane: its digest is part of the lane's.
-                digest = Assembler(1, self._spec.capacity, self._pad_id).add(planned.sequence, planned.row)
+                other = Assembler(1, self._spec.capacity, self._pad_id, images=has_images)
+                digest = other.add(planned.sequence, planned.row)
             if planned.state is not None:
                 number = planned.sequence % self._spec.lanes
                 if digest is not None:
@@ -123,7 +142,9 @@ class Engine:
         self._tokens += assembler.tokens
         self._documents += assembler.documents
         self._delivered.update(assembler.delivered)
-        counts = Counts(self._rows, self._tokens, self._documents, dict(self._pulled), dict(self._delivered))
+        counts = Counts(
+            self._rows, self._tokens, self._documents, dict(self._pulled), dict(self._delivered), tuple(work)
+        )
         return Produced(assembler.finish(), self._position, changes, counts)
 
     def close(self) -> None:
@@ -132,6 +153,8 @@ class Engine:
             for ticket, _ in planned.fetches:
                 self._feed.backend.drop(ticket)
         self._planned.clear()
+        if self._materialiser is not None:
+            self._materialiser.close()
         for lane in self._lanes.values():
             lane.close()
         self._lanes.clear()
@@ -140,11 +163,16 @@ class Engine:
         sequence = self._next
         self._next = sequence + self._step
         if self._length is not None and sequence >= self._length:
+            self._order_images(sequence, None)
             return _Planned(sequence, None, None, [], None)
         try:
             lane = self._lane(sequence)
             row = lane.next()
-            return _Planned(sequence, row, lane.state(), self._fetch(row), None)
+            state = lane.state()
+            fetches = self._fetch(row)
+            if not fetches:
+                self._order_images(sequence, row)
+            return _Planned(sequence, row, state, fetches, None)
         except ZephonError as error:
             return _Planned(sequence, None, None, [], error)
         except Exception as error:  # noqa: BLE001 - raised by produce when the sequence is due, with its place
@@ -155,6 +183,25 @@ class Engine:
             )
             failure.__cause__ = error
             return _Planned(sequence, None, None, [], failure)
+
+    def _order_images(self, sequence: int, row: Row | None) -> None:
+        """Order the images of one of this rank's own rows."""
+        if self._materialiser is not None and sequence % self._topology.dp_size == self._topology.dp_rank:
+            self._materialiser.add(sequence, row)
+
+    def _read_again(self, first: _Planned, stop: int) -> None:
+        """Fill in the documents of a row that were read again, and with images those of all rows before `stop`.
+
+        So that the images of a micro-batch after a resume are all under way before the first is waited for.
+        """
+        due = [first]
+        if self._materialiser is not None:
+            due += [planned for planned in self._planned if planned.fetches and planned.sequence < stop]
+        for planned in due:
+            while planned.fetches:
+                ticket, items = planned.fetches.pop(0)
+                self._feed.fill(ticket, items)
+            self._order_images(planned.sequence, planned.row)
 
     def _lane(self, sequence: int) -> Lane:
         """Return the lane of a sequence; lanes that come next are opened too, so that their pages are ordered."""

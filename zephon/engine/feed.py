@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zephon.backends.protocol import Backend
 from zephon.engine.appetite import Appetite
@@ -17,7 +18,7 @@ from zephon.errors import DataError, StateError
 from zephon.formats.index import SourceIndex
 from zephon.item import Item, Payload
 from zephon.lanes.spec import LaneSpec, SourceSpec
-from zephon.page import Location, Order, Page
+from zephon.page import PLACE, Location, Order, Page, Wanted
 from zephon.stages.fields import unusable
 
 # A page should take no longer to make.
@@ -110,6 +111,12 @@ class PageFeed:
         epoch, block, _ = self._sources[source].place(self._seed, q)
         return self.backend.submit(Order(source, epoch, block, self._indices[source].location(block), tuple(samples)))
 
+    def order_pixels(self, source: str, q: int, wanted: tuple[Wanted, ...]) -> int:
+        """Order attachments of some samples of a block for a planned row; return the ticket."""
+        epoch, block, _ = self._sources[source].place(self._seed, q)
+        samples = tuple(dict.fromkeys(each.sample for each in wanted))
+        return self.backend.submit(Order(source, epoch, block, self._indices[source].location(block), samples, wanted))
+
     def fill(self, ticket: int, items: Sequence[Item]) -> None:
         """Take an `order_again` page and put tokens into the items' payloads.
 
@@ -136,6 +143,7 @@ class PageFeed:
                 self.num_missing -= 1
                 item.payload.tokens = page.tokens[start:stop].view(np.int32).copy()
                 item.payload.mask = None if page.mask is None else page.mask[start:stop].copy()
+                item.payload.attachments = _within(page, start, stop)
 
     def check_hash(self, page: Page, block_hash: int, where: str) -> None:
         """Raise StateError where a block isn't the one that a state was made from."""
@@ -162,10 +170,24 @@ class PageFeed:
         self._held_bytes += num_bytes
         tokens, mask = page.tokens.view(np.int32), page.mask
         cuts = [*page.offsets[:-1:SHARE].tolist(), int(page.offsets[-1])]
-        return deque(
+        payloads = deque(
             Payload(tokens[a:b].copy(), None if mask is None else mask[a:b].copy(), self._released.append)
             for a, b in pairwise(cuts)
         )
+        if page.attachments is not None:
+            for payload, (a, b) in zip(payloads, pairwise(cuts), strict=True):
+                payload.attachments = _within(page, a, b)
+        return payloads
+
+
+def _within(page: Page, start: int, stop: int) -> NDArray[np.int64] | None:
+    """Return the attachments of a page's tokens [start, stop), their places counted from `start`; None: it has none."""
+    if page.attachments is None:
+        return None
+    low, high = np.searchsorted(page.attachments[:, PLACE], (start, stop))
+    held = page.attachments[low:high].copy()
+    held[:, PLACE] -= start
+    return held
 
 
 class PageReader:

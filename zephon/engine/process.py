@@ -12,7 +12,7 @@ import msgspec
 from zephon.backends.failures import assemble, dismantle
 from zephon.backends.launch import Child, launch
 from zephon.backends.transport import Receiver, Sender
-from zephon.collate.host import HostBatch
+from zephon.collate.host import HostBatch, HostImages
 from zephon.engine.engine import Counts
 from zephon.engine.session import Delivery, ThreadSession
 from zephon.engine.setup import Setup, decode_setup, encode_setup, open_backend, open_indices
@@ -35,8 +35,9 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     sequences: tuple[int, ...] = ()
     start: int = 0
     consumed: int = 0
-    counts: tuple[int, int, int, dict[str, int], dict[str, int]] = (0, 0, 0, {}, {})
+    counts: Counts = Counts(0, 0, 0, {}, {})
     masked: bool = False
+    images: bool = False
     lanes: dict[int, bytes] = {}
     error: tuple[str, str, tuple[str, ...]] = ("", "", ())
 
@@ -73,11 +74,8 @@ class ProcessSession:
             raise assemble(*answer.error)
         if answer.kind == "end":
             return None
-        tokens, pieces, *masks = arrays
-        host = HostBatch(
-            tokens=tokens, pieces=pieces, mask=masks[0] if answer.masked else None, sequences=answer.sequences
-        )
-        return Delivery(self._finish(host), answer.start, answer.consumed, Counts(*answer.counts))
+        host = unpack_batch(answer, arrays)
+        return Delivery(self._finish(host), answer.start, answer.consumed, answer.counts)
 
     def lanes_at(self, consumed: int) -> dict[int, bytes]:
         """Return the rank's encoded lanes at a position still held."""
@@ -170,8 +168,29 @@ def _answer(session: ThreadSession, request: Request) -> tuple[Answer, list[Any]
     if delivery is None:
         return Answer("end"), []
     host: HostBatch = delivery.batch
-    arrays = [host.tokens, host.pieces] if host.mask is None else [host.tokens, host.pieces, host.mask]
-    masked = host.mask is not None
-    counts = delivery.counts
-    numbers = (counts.rows, counts.tokens, counts.documents, counts.pulled, counts.delivered)
-    return Answer("batch", host.sequences, delivery.start, delivery.consumed, numbers, masked), arrays
+    answer = Answer(
+        "batch",
+        host.sequences,
+        delivery.start,
+        delivery.consumed,
+        delivery.counts,
+        masked=host.mask is not None,
+        images=host.images is not None,
+    )
+    return answer, pack_batch(host)
+
+
+def pack_batch(host: HostBatch) -> list[Any]:
+    """Return a host batch's arrays: tokens, pieces, the mask and the images' table and pixels where there are any."""
+    arrays: list[Any] = [host.tokens, host.pieces]
+    if host.mask is not None:
+        arrays.append(host.mask)
+    return arrays if host.images is None else [*arrays, host.images.table, *host.images.pixels]
+
+
+def unpack_batch(answer: Answer, arrays: list[Any]) -> HostBatch:
+    """Return the host batch of an answer."""
+    tokens, pieces, *rest = arrays
+    mask = rest.pop(0) if answer.masked else None
+    images = HostImages(table=rest[0], pixels=tuple(rest[1:])) if answer.images else None
+    return HostBatch(tokens=tokens, pieces=pieces, mask=mask, sequences=answer.sequences, images=images)

@@ -13,11 +13,13 @@ from zephon.config import Config
 from zephon.engine.appetite import appetite
 from zephon.engine.engine import Engine
 from zephon.engine.feed import PageFeed
+from zephon.engine.materialise import Materialiser
 from zephon.formats.index import SourceIndex, build_index
 from zephon.formats.spill import choose_spilled
 from zephon.lanes.spec import LaneSpec
 from zephon.lanes.state import LaneState
 from zephon.plan import lane_spec
+from zephon.read_config_images import resize_rule
 from zephon.registry import BACKENDS, resolve
 from zephon.stages import stage_config, stage_fields
 from zephon.stages.prepare import PrepareSpec, build_prepare
@@ -73,6 +75,8 @@ def open_backend(config: Config) -> Backend:
         sources=config.sources,
         spill=config.spill,
         index_dir=config.index_dir,
+        capacity=config.sequence_length + 1,
+        long=config.pack.long,
     )
     kind = resolve(BACKENDS, config.backend.kind, place="backend.kind")
     backend: Backend = kind(partial(build_prepare, spec), workers=config.backend.workers)
@@ -90,6 +94,7 @@ def make_engine(
     """Return the engine of one pass, from `position` in it on."""
     config = setup.config
     spec: LaneSpec = lane_spec(config, indices, setup.num_lanes)
+    workers = 1 if config.backend.kind == "inline" else config.backend.workers
     feed = PageFeed(
         spec,
         indices,
@@ -97,13 +102,18 @@ def make_engine(
         appetite=appetite(
             num_lanes=len(lanes_of(setup.topology, setup.num_lanes)),
             spread=config.spread,
-            workers=1 if config.backend.kind == "inline" else config.backend.workers,
+            workers=workers,
             mean_tokens={source.name: source.mean_tokens for source in spec.sources},
             pages_bytes=config.memory_bytes // 2,
         ),
         skip_bad=config.on_bad_sample == "skip",
         limit_bytes=config.memory_bytes,
     )
+    materialiser = None
+    plan_ahead = PLAN_AHEAD
+    if resize_rule(config) is not None:
+        materialiser = Materialiser(feed, limit_bytes=config.memory_bytes // 4)
+        plan_ahead = max(PLAN_AHEAD, 4 * workers)
     return Engine(
         spec,
         feed,
@@ -113,7 +123,8 @@ def make_engine(
         position=position,
         length=setup.length,
         states=states,
-        plan_ahead=PLAN_AHEAD,
+        plan_ahead=plan_ahead,
+        materialiser=materialiser,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from zephon.errors import ConfigError, ZephonError
 from zephon.item import Item
+from zephon.lanes.budgets import BudgetedBestFit, amounts_of
 from zephon.lanes.grouped import Grouped
 from zephon.lanes.protocol import Operator, Packer
 from zephon.lanes.spec import LaneSpec
@@ -17,6 +18,8 @@ def make_packer(spec: LaneSpec) -> Packer:
     kind = resolve(PACKERS, spec.pack.kind, place="pack.kind")
 
     def make() -> Packer:
+        if spec.pack.budgets:
+            return BudgetedBestFit(spec.pack, spec.capacity, amounts_of(tuple(spec.pack.budgets), spec.metadata))
         packer: Packer = kind(spec.pack, spec.capacity)
         return packer
 
