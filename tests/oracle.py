@@ -95,6 +95,10 @@ def make_row(plan: Plan, n: int, pieces: list[Piece] | None) -> Row:
         data += struct.pack("<ii", piece.offset, piece.stop - piece.start)
     if masked:
         data += bytes(own)
+    for piece in pieces or []:
+        for place, *shape, digest in piece.item.doc.images:
+            if piece.start <= place < piece.stop:
+                data += struct.pack("<8iQ", piece.offset + place - piece.start, *shape, digest)
     return Row(
         n=n,
         planned=pieces is not None,

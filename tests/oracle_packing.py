@@ -54,13 +54,22 @@ class Packer:
                 if item.remaining <= self.room(pieces):
                     self.place(pieces, item, item.remaining)
         if self.plan.kind in ("best_fit", "best_fit_split"):
-            while fitting := [item for item in self.waiting if item.remaining <= self.room(pieces)]:
+            while fitting := [item for item in self.waiting if self.fits(item, pieces)]:
                 longest = max(item.remaining for item in fitting)
                 oldest = next(item for item in fitting if item.remaining == longest)
                 self.place(pieces, oldest, longest)
         if self.plan.kind == "best_fit_split" and self.room(pieces) >= 2 and self.waiting:
             self.place(pieces, self.waiting[0], self.room(pieces))
         return pieces
+
+    def fits(self, item: Item, pieces: list[Piece]) -> bool:
+        if item.remaining > self.room(pieces):
+            return False
+        for name, budget in self.plan.budgets:
+            held = sum(dict(piece.item.doc.amounts).get(name, 0) for piece in pieces)
+            if dict(item.doc.amounts).get(name, 0) > max(0, budget - held):
+                return False
+        return True
 
     def room(self, pieces: list[Piece]) -> int:
         return self.plan.capacity - self.next_offset(pieces)

@@ -16,6 +16,8 @@ class Doc:
     tokens: tuple[int, ...]
     mask: tuple[int, ...] | None = None
     group: int = 0
+    amounts: tuple[tuple[str, int], ...] = ()  # declared metadata that budgets bound
+    images: tuple[tuple[int, ...], ...] = ()  # place, tokens, frames, height, width, grid (t, h, w), hash
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Plan:
     spread: int = 4
     mask_boundary: bool = True
     pad: int = 0
+    budgets: tuple[tuple[str, int], ...] = ()
     length: int | None = None
     restart: bool = False
 

@@ -21,7 +21,23 @@ from zephon.hashing import draw, key
 PLACEHOLDER, START, END = "<|pad|>", "<|fim_prefix|>", "<|fim_suffix|>"
 KINDS = ("jpg", "png", "webp", "png")
 MODES = ("RGB", "L", "RGB", "RGBA")
-WORDS = "the quick brown fox jumps over lazy dog hello world user system value return def".split()
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "lazy",
+    "dog",
+    "hello",
+    "world",
+    "user",
+    "system",
+    "value",
+    "return",
+    "def",
+]
 NATIVE = {"kind": "native", "patch": 4, "merge": 2, "min_pixels": 64, "max_pixels": 1024}
 FIXED = {"kind": "fixed", "size": 32, "patch": 8}
 

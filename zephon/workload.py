@@ -39,7 +39,7 @@ class Workload:
         return {"images": self._images, "patches": self._patches, "broken_images": self._broken}
 
     def spread(self) -> Spread:
-        """Return {row | micro_batch: {tokens | patches | cost: {n, mean, std, min, max}}}; {} without anything added."""
+        """Return {row | micro_batch: {tokens | patches | cost: {n, mean, std, min, max}}}; {} where there is none."""
         found: Spread = {}
         for (unit, measure), sums in self._sums.items():
             if sums.n:
