@@ -46,13 +46,27 @@ def pretend_cpu_is_cuda() -> None:
     _OnCpu().__enter__()
     cuda: Any = torch.cuda
     cuda.current_device = lambda: "cpu"
-    cuda.set_device = lambda device: None
-    cuda.synchronize = lambda device=None: None
-    cuda.manual_seed = lambda seed: None
-    cuda.get_rng_state = lambda device="cpu": torch.get_rng_state()
-    cuda.current_stream = cuda.default_stream = lambda device=None: _Stream()
-    cuda.stream = lambda stream: contextlib.nullcontext()
+    cuda.set_device = cuda.synchronize = cuda.manual_seed = _nothing
+    cuda.get_rng_state = _rng_state
+    cuda.current_stream = cuda.default_stream = _stream
+    cuda.stream = contextlib.nullcontext
     from megatron.core.tensor_parallel import random
 
-    setattr(random, "_get_cuda_rng_state", lambda *args, **kwargs: torch.get_rng_state())
-    setattr(random, "_set_cuda_rng_state", lambda state, *args, **kwargs: torch.set_rng_state(state))
+    random._get_cuda_rng_state = _rng_state
+    random._set_cuda_rng_state = _set_rng_state
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing: the CPU is done, and is one device."""
+
+
+def _stream(*_: Any) -> _Stream:
+    return _Stream()
+
+
+def _rng_state(*_: Any, **__: Any) -> torch.Tensor:
+    return torch.get_rng_state()
+
+
+def _set_rng_state(state: torch.Tensor, *_: Any, **__: Any) -> None:
+    torch.set_rng_state(state)
