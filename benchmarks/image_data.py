@@ -1,0 +1,124 @@
+"""Build the image benchmark's corpus, once: `python benchmarks/image_data.py [folder]`, by default bench-data/images.
+
+JPEG tiles of 960 x 640 pixels, cut from the wallpapers of Debian packages after they were made half as large, each with
+its wallpaper's name and its place there as a caption; samples of .jpg and .txt in images-*.tar. tokenizer.json knows
+the captions' bytes and <|image|> and <|endoftext|>. about.json says how many images and bytes there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "demo"))
+
+from fetch import fetch_package
+
+PACKAGES = (
+    "plasma-workspace-wallpapers",
+    "gnome-backgrounds",
+    "mate-backgrounds",
+    "ukui-wallpapers",
+    "lomiri-wallpapers-16.04",
+    "lomiri-wallpapers-20.04",
+)
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
+WIDTH, HEIGHT = 960, 640
+# Of one wallpaper, so that none outweighs the others.
+MAX_TILES = 12
+SHARD_IMAGES = 64
+QUALITY = 90
+
+
+def main() -> None:
+    """Build what isn't there yet, and say what there is."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "bench-data/images")
+    print(json.dumps(build_images(folder), indent=1))
+
+
+def build_images(folder: Path) -> dict[str, Any]:
+    """Return what about.json says of the folder, after building it where it isn't there."""
+    summary = folder / "about.json"
+    if summary.is_file():
+        known: dict[str, Any] = json.loads(summary.read_text())
+        return known
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    packages = folder / "packages"
+    trees = [tree for name in PACKAGES if (tree := fetch_package((name,), packages))]
+    if not trees:
+        raise SystemExit("no package of wallpapers can be fetched here with apt-get; run it on Debian, with a mirror")
+    tiles = [tile for path in wallpapers(trees) for tile in cut(path)]
+    # No shard has a topic, and no machine another order.
+    tiles.sort(key=lambda tile: hashlib.sha256(tile[1]).digest())
+    shards = [tiles[start : start + SHARD_IMAGES] for start in range(0, len(tiles), SHARD_IMAGES)]
+    for number, shard in enumerate(shards):
+        with tarfile.open(folder / f"images-{number:03d}.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+            for index, (caption, data) in enumerate(shard, start=number * SHARD_IMAGES):
+                _add(archive, f"{index:07d}.jpg", data)
+                _add(archive, f"{index:07d}.txt", caption.encode())
+    _tokenizer().save(str(folder / "tokenizer.json"))
+    shutil.rmtree(packages)
+    about = {
+        "packages": [tree.name for tree in trees],
+        "images": len(tiles),
+        "width": WIDTH,
+        "height": HEIGHT,
+        "mean_bytes": sum(len(data) for _, data in tiles) // len(tiles),
+    }
+    summary.write_text(json.dumps(about, indent=1) + "\n")
+    return about
+
+
+def wallpapers(trees: list[Path]) -> Iterator[Path]:
+    """Yield the image files of unpacked packages, each once, in the order of their names."""
+    for tree in trees:
+        for path in sorted(tree.rglob("*")):
+            if path.suffix.lower() in SUFFIXES and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def cut(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield captions and JPEG tiles of a wallpaper."""
+    with Image.open(path) as image:
+        small = image.convert("RGB").resize((image.width // 2, image.height // 2), Image.Resampling.LANCZOS)
+    name = path.stem.replace("_", " ")
+    places = [
+        (left, top)
+        for top in range(0, small.height - HEIGHT + 1, HEIGHT)
+        for left in range(0, small.width - WIDTH + 1, WIDTH)
+    ]
+    for left, top in places[:MAX_TILES]:
+        buffer = io.BytesIO()
+        small.crop((left, top, left + WIDTH, top + HEIGHT)).save(buffer, "JPEG", quality=QUALITY)
+        yield f"{name}, {left} from the left, {top} from the top of {path.parent.name}", buffer.getvalue()
+
+
+def _tokenizer() -> Tokenizer:
+    """Return a byte tokenizer: captions are a detail here."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|image|>", "<|endoftext|>"])
+    return tokenizer
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
+
+
+if __name__ == "__main__":
+    main()
