@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
-from zephon.collate.images import PixelBuilder, grid_thw
+from zephon.collate.images import PixelBuilder, device_values, grid_thw
 from zephon.images.info import ImageInfo
 from zephon.images.resize import resize
 from zephon.images.rules import FixedRule, NativeRule, ResizeRule
@@ -88,6 +88,20 @@ def test_frames_of_a_video_are_patches_over_time() -> None:
         56,
         56,
     )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [FixedRule(size=224), NativeRule(), NativeRule(temporal_patch=1, merge=1), NativeRule(patch=8, merge=3)],
+    ids=["fixed", "native", "plain", "merged"],
+)
+def test_numpy_and_torch_agree_to_the_last_bit(rule: ResizeRule) -> None:
+    tensors, _ = resized(pictures(SIZES), rule)
+    if isinstance(rule, NativeRule):
+        tensors.append(tensors[0].expand(2 * rule.temporal_patch, -1, -1, -1).contiguous())
+    scale = torch.tensor([1 / (255 * std) for std in rule.std]).view(3, 1, 1)
+    shift = torch.tensor([-mean / std for mean, std in zip(rule.mean, rule.std, strict=True)]).view(3, 1, 1)
+    assert torch.equal(PixelBuilder(rule, device=CPU).build(tensors), device_values(tensors, rule, scale, shift))
 
 
 def test_no_images_give_empty_tensors() -> None:
