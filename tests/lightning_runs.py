@@ -1,7 +1,7 @@
 """Runs Trainers on the ranks of one launch and records every micro-batch that a training step saw.
 
 `python lightning_runs.py SPEC.json`: a list of legs, run one after another on `devices` ranks; each rank appends
-a line a micro-batch to FOLDER/NAME-legN-rankR.jsonl: [position's sequences, hashes of the rows].
+a line a micro-batch to FOLDER/NAME/legN-rankR.jsonl: [optimizer steps before it, its sequences, their rows' hashes].
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TinyModel(LightningModule):
             raise RuntimeError("asked to fail")
         self.seen += 1
         with Path(f"{self.out}-rank{self.global_rank}.jsonl").open("a") as file:
-            file.write(json.dumps([list(batch.sequences), row_hashes(batch)]) + "\n")
+            file.write(json.dumps([self.global_step, list(batch.sequences), row_hashes(batch)]) + "\n")
         return self.loss(batch)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:

@@ -153,30 +153,50 @@ def rows_by_hand(config: dict[str, Any], count: int) -> list[str]:
     return rows
 
 
-def trained(out: str, ranks: int) -> list[list[tuple[int, str]]]:
-    """Return each micro-step's rows over all ranks as (sequence, hash), by sequence; check who had which."""
+def trained(out: str, ranks: int) -> list[tuple[int, list[tuple[int, str]]]]:
+    """Return each micro-step: the optimizer steps before it, and its rows over all ranks as (sequence, hash).
+
+    Checks which rank had which sequence, and that the ranks agree on the steps.
+    """
     files = [Path(f"{out}-rank{rank}.jsonl") for rank in range(ranks)]
     lines = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
     assert len({len(rank) for rank in lines}) == 1
     steps = []
     for step in zip(*lines, strict=True):
         rows = []
-        for rank, (sequences, hashes) in enumerate(step):
+        assert len({before for before, _, _ in step}) == 1
+        for rank, (_, sequences, hashes) in enumerate(step):
             assert all(n % ranks == rank for n in sequences)
             rows += list(zip(sequences, hashes, strict=True))
-        steps.append(sorted(rows))
+        steps.append((step[0][0], sorted(rows)))
     return steps
 
 
 def check_leg(leg: dict[str, Any], ranks: int, start: int, expected: Sequence[str]) -> int:
-    """Hold a leg's micro-steps to the stream from `start` on; return the position after them."""
+    """Hold a leg's micro-steps, and its global batches, to the stream from `start` on; return the position after."""
     length = leg["config"].get("length")
     position = start
-    for rows in trained(leg["out"], ranks):
+    windows: dict[int, list[int]] = {}
+    for step, rows in trained(leg["out"], ranks):
         base = position if length is None else position % length
         assert [n for n, _ in rows] == list(range(base, base + len(rows)))
         for n, found in rows:
             if length is None or n < length:
                 assert found == expected[position + n - base], f"{leg['name']}: sequence {n} from position {position}"
+        windows.setdefault(step, []).append(len(rows))
         position += len(rows) if length is None else min(len(rows), length - base)
+    check_windows(leg, ranks, start, windows)
     return position
+
+
+def check_windows(leg: dict[str, Any], ranks: int, start: int, windows: dict[int, list[int]]) -> None:
+    """Hold the sequences that the optimizer steps took to whole global batches, but for a pass's last one."""
+    assert list(windows) == list(range(min(windows), max(windows) + 1))
+    accumulate = leg["trainer"].get("accumulate_grad_batches", 1)
+    micro, length = ranks * leg["config"]["micro_batch_size"], leg["config"].get("length")
+    position = start
+    for step, sizes in windows.items():
+        whole = micro * accumulate
+        left = whole if length is None else length - position % length
+        assert sum(sizes) == min(whole, -(-left // micro) * micro), f"{leg['name']}: optimizer step {step}"
+        position += min(sum(sizes), left)
