@@ -54,7 +54,7 @@ class PixelBuilder:
 def device_values(
     images: Sequence[torch.Tensor], rule: ResizeRule, scale: torch.Tensor, shift: torch.Tensor
 ) -> torch.Tensor:
-    """Return what PixelBuilder.build does, by torch's operations; `scale` and `shift` [3, 1, 1] on the images' device."""
+    """Return what PixelBuilder.build does, by torch's operations; `scale` and `shift` [3, 1, 1] are on the device."""
     if isinstance(rule, FixedRule):
         return _fixed(images, rule.size, scale, shift)
     return _native(images, rule, scale, shift)
