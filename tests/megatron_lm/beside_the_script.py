@@ -1,0 +1,3 @@
+"""Imported by the script as a module that lies beside it."""
+
+NAME = "beside"

@@ -1,0 +1,224 @@
+"""A Megatron YAML: what is the stream's, what is Megatron's, and what the launcher does to a script."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from streams import stream
+from zephon_megatron.launch import launch_provider, main, replaced_provider, split_command
+from zephon_megatron.launch_yaml import StreamSettings, read_launch
+
+from zephon import ConfigError
+
+CONFIGS = sorted((Path(__file__).parents[4] / "configs" / "megatron").glob("*.yaml"))
+
+
+def written(folder: Path, content: dict[str, Any]) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_yaml_is_understood(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parents[2])
+    launch = read_launch(path)
+    length = int(launch.arguments[launch.arguments.index("--seq-length") + 1])
+    if launch.backend == "zephon":
+        assert launch.train is not None
+        streams = [launch.train, *(one for one in (launch.valid, launch.test) if one)]
+        for one in streams:
+            assert one.load(sequence_length=length, global_batch_size=16).sequence_length == length
+    else:
+        assert launch.train is None
+    # Whatever shipped files say of evaluation fits together.
+    if launch.backend == "zephon" and launch.valid is None:
+        assert launch.arguments[launch.arguments.index("--eval-iters") + 1] == "0"
+
+
+def test_there_are_yaml_files() -> None:
+    assert len(CONFIGS) >= 4
+
+
+def test_arguments_are_those_of_a_command_line(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        {
+            "model": {"num_layers": 2, "swiglu": True, "bias_linear": None, "untie": False, "lr": 3e-4},
+            "seq-length": 8,
+            "--data-cache-path": "a b",
+            "rampup_batch_size": [4, 4, 100],
+        },
+    )
+    launch = read_launch(path, ["model.num_layers=3", "train_iters=7"])
+    assert launch.backend is None
+    assert shlex.join(launch.arguments) == (
+        "--num-layers 3 --swiglu --lr 0.0003 --seq-length 8 --data-cache-path 'a b' --rampup-batch-size 4 4 100 "
+        "--train-iters 7"
+    )
+
+
+def test_another_backends_settings_are_arguments(tmp_path: Path) -> None:
+    path = written(tmp_path, {"data": {"backend": "megatron", "data_path": ["1", "x"]}, "seq_length": 8})
+    launch = read_launch(path)
+    assert (launch.backend, launch.train) == ("megatron", None)
+    assert shlex.join(launch.arguments) == "--seq-length 8 --data-path 1 x"
+
+
+def test_the_data_section_is_the_stream(tmp_path: Path) -> None:
+    config = written(tmp_path, stream(tmp_path / "data"))
+    file = tmp_path / "launch.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "data": {
+                    "backend": "zephon",
+                    "config": str(config),
+                    "pack": {"pool": 9, "kind": "concat"},
+                    "begins_at": 8,
+                    "save": "here",
+                    "valid": {"config": str(config), "length": 12},
+                },
+                "seq_length": 32,
+            }
+        )
+    )
+    launch = read_launch(file, ["data.pack.pool=7", "data.sources.web.epochs=9", "data.valid.restart=true"])
+    assert launch.arguments == ("--seq-length", "32")
+    assert (launch.begins_at, launch.save, launch.load) == (8, "here", None)
+    assert launch.train is not None
+    assert launch.valid is not None
+    train = launch.train.load(sequence_length=32, global_batch_size=8)
+    assert (train.pack.pool, train.pack.kind, train.sources["web"].epochs) == (7, "concat", 9)
+    # The file's own settings stay where nothing is set over them.
+    assert (train.lanes, train.seed, len(train.sources)) == (4, 5, 2)
+    valid = launch.valid.load(sequence_length=32, global_batch_size=8)
+    assert (valid.length, valid.restart, valid.pack.pool) == (12, True, 4)
+
+
+def test_the_whole_section_can_come_from_the_command_line(tmp_path: Path) -> None:
+    path = written(tmp_path, {"seq_length": 16, "global_batch_size": 8})
+    launch = read_launch(path, ["data.backend=zephon", "data.path=a/*.jsonl", "data.stage={kind: tokens}"])
+    assert launch.train is not None
+    config = launch.train.load(sequence_length=16, global_batch_size=8)
+    assert config.sources["data"].path == "a/*.jsonl"
+    assert config.sources["data"].stage == {"kind": "tokens"}
+    assert (config.sequence_length, config.global_batch_size) == (16, 8)
+
+
+def test_values_come_through_as_they_are() -> None:
+    text = {"path": 'it\'s: [a], "b" #c', "weight": "0.1", "epochs": None}
+    launch_like = {"sources": {"a": text}, "pack": {"homogeneous": {"g": ["a"]}}, "lanes": 4}
+    from zephon_megatron.launch_yaml import _leaves
+
+    settings = StreamSettings(overrides=tuple(_leaves(launch_like)))
+    config = settings.load(sequence_length=16, global_batch_size=8)
+    assert config.sources["a"].path == text["path"]
+    assert config.sources["a"].weight == "0.1"
+    assert config.pack.homogeneous == {"g": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "overrides", "says"),
+    [
+        ({"data": "zephon"}, [], "data='zephon' is no section"),
+        ({"data": {"backend": "zephon"}}, [], "data names no data"),
+        ({"data": {"backend": "zephon", "config": {"a": 1}}}, [], "must be the path of a configuration"),
+        ({"data": {"backend": "zephon", "config": "a.yaml", "path": "b"}}, [], "short for one source"),
+        ({"data": {"backend": "zephon", "stage": {"kind": "text"}, "lanes": 4}}, [], "short for one source"),
+        ({"data": {"backend": "zephon", "config": "a.yaml", "valid": "b"}}, [], "data.valid='b' is no section"),
+        ({"data": {"backend": "zephon", "config": "a", "valid": {"save": "b"}}}, [], "data.valid.save"),
+        ({"data": {"backend": "zephon", "config": "a.yaml", "begins_at": -1}}, [], "begins_at=-1"),
+        ({"a": {"seq_length": 1}, "b": {"seq-length": 2}}, [], "--seq-length is set twice"),
+        ({"a": {"b": {"c": 1}}}, [], "a.b is a section in a section"),
+        ({"a": 1}, ["a.b=2"], "a is a value"),
+        ({"a": 1}, ["a=[1"], "its value is no YAML"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error(
+    tmp_path: Path, content: dict[str, Any], overrides: list[str], says: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_launch(written(tmp_path, content), overrides)
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_setting_of_the_stream_is_named(tmp_path: Path) -> None:
+    launch = read_launch(written(tmp_path, {"data": {"backend": "zephon", "path": "a", "packs": 1, "lanes": 4}}))
+    assert launch.train is not None
+    with pytest.raises(ConfigError, match="packs"):
+        launch.train.load(sequence_length=16, global_batch_size=8)
+
+
+def test_a_command_is_overrides_then_the_script() -> None:
+    assert split_command(["data.a=b", "x.py", "--c", "d=e"]) == (["data.a=b"], "x.py", ["--c", "d=e"])
+    with pytest.raises(ConfigError, match="no script"):
+        split_command(["data.a=b"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--config", "{none}", "x.py"], "can't read"),
+        (["--config", "{file}"], "no script is named"),
+        (["--config", "{file}", "absent.py"], "there is no script absent.py"),
+    ],
+)
+def test_a_wrong_command_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    file = written(tmp_path, {"seq_length": 8})
+    assert main([word.format(file=file, none=tmp_path / "none.yaml") for word in words]) == 2
+    told = capsys.readouterr().err
+    assert says in told
+    assert told.count("\n") == 1
+
+
+def made_modules(pretrain: Any) -> list[ModuleType]:
+    modules = [ModuleType("one"), ModuleType("two")]
+    for module in modules:
+        module.pretrain = pretrain  # type: ignore[attr-defined]
+    return modules
+
+
+def test_of_a_call_of_pretrain_only_the_provider_is_replaced() -> None:
+    def pretrain(cfg: Any, train_valid_test_dataset_provider: Any, model_type: Any, *, store: Any = None) -> Any:
+        return cfg, train_valid_test_dataset_provider, model_type, store
+
+    modules = made_modules(pretrain)
+    with replaced_provider(modules, "ours") as calls:  # type: ignore[arg-type]
+        assert modules[0].pretrain(1, "theirs", 2, store=3) == (1, "ours", 2, 3)
+        assert modules[1].pretrain(cfg=1, train_valid_test_dataset_provider="theirs", model_type=2)[1] == "ours"
+    assert len(calls) == 2
+    assert all(module.pretrain is pretrain for module in modules)
+
+
+def test_a_pretrain_that_takes_no_provider_is_an_error() -> None:
+    def pretrain(cfg: Any) -> None: ...
+
+    modules = made_modules(pretrain)
+    with pytest.raises(ConfigError, match="has no parameter"), replaced_provider(modules, None):  # type: ignore[arg-type]
+        raise AssertionError("entered")
+
+
+def test_a_launch_of_another_backend_has_no_provider(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="isn't Zephon's"):
+        launch_provider(read_launch(written(tmp_path, {"data": {"backend": "megatron"}})))
+
+
+def test_evaluation_without_a_stream_is_an_error(tmp_path: Path) -> None:
+    launch = read_launch(written(tmp_path, {"data": {"backend": "zephon", "path": "a", "lanes": 4}}))
+    args = SimpleNamespace(eval_iters=3, seq_length=16, global_batch_size=8)
+    provider = launch_provider(launch, get_args=lambda: args)
+    from zephon_megatron import launch as module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "build_iterators", lambda args, streams, vp_stage: streams())
+        with pytest.raises(ConfigError, match=r"data\.valid"):
+            provider([1, 0, 0])
