@@ -13,8 +13,10 @@ import msgspec
 
 import zephon
 from zephon import Batch, Document, config
+from zephon.images.rules import FixedRule, NativeRule
 from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, STAGES, resolve
 from zephon.stages.fim import Fim
+from zephon.stages.pictures import Augment, Images
 
 PAGE = Path(__file__).with_name("configuration.md")
 API_PAGE = Path(__file__).with_name("api.md")
@@ -22,6 +24,8 @@ API_PAGE = Path(__file__).with_name("api.md")
 FIELD = re.compile(r"(\w+(?:, \w+)*) {2,}(\S.*)")
 # What every operator is built with, beside its options.
 GIVEN = ("seed", "lane", "position")
+# Structs whose section is called otherwise.
+ANCHORS = {"ChatStage": "stage-chat"}
 
 HEAD = """\
 # Configuration
@@ -92,7 +96,7 @@ def type_text(kind: Any) -> str:
     if origin in (dict, Mapping):
         return f"mapping to {plural(type_text(arguments[1]))}" if arguments[1] is not Any else "mapping"
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+        return f"[{kind.__name__}](#{ANCHORS.get(kind.__name__, kind.__name__.lower())})"
     names = {int: "integer", float: "number", str: "string", bool: "true \\| false", types.NoneType: "null"}
     return names.get(kind, "value")
 
@@ -173,7 +177,8 @@ def render() -> str:
     lines += ["The default kind is `text`. The other fields are the kind's own.", ""]
     for kind in STAGES:
         lines += section(f"Stage {kind}", resolve(STAGES, kind, place="stage"), level=3)
-    lines += section("Fim", Fim, level=3)
+    for struct in (Fim, Images, NativeRule, FixedRule, Augment):
+        lines += section(struct.__name__, struct, level=3)
     lines += section("What a function may return: Document", Document, level=3)
     lines += ["## Operators", ""]
     for kind in OPERATORS:

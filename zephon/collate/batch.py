@@ -18,14 +18,11 @@ class Batch(dict[str, Any]):
     cu_seqlens      int32 [K + 1]: starts of the segments in the b * S inputs, then b * S
     max_seqlen      int: the longest segment; a Python int, so that kernels that need it never wait for the device
     attention_mask  bool [b, 1, S, S]: true where attention is allowed; only if asked for
+    pixel_values    float32 [n, 3, size, size], or [patches, 3 * temporal_patch * patch * patch] with resize: native
+    image_grid_thw  int64 [n, 3]: patches of each image over time, height and width
+    image_positions  int64 [n, 3]: its row, the place of its first placeholder there, and its placeholders
 
-    And where a source has images, in the order of their tokens in the flattened rows:
-
-    pixel_values     float32 [n, 3, size, size], or [patches, 3 * temporal_patch * patch * patch] (native)
-    image_grid_thw   int64 [n, 3]: each image's patches over time, height and width
-    image_positions  int64 [n, 3]: row, place of the first placeholder in it, and number of placeholders
-
-    A plain dict to everything that takes one; copies, `to` and pickles keep `sequences`.
+    The last three are there if a source has images, in the order of their tokens in the flattened rows. A plain dict to everything that takes one; copies, `to` and pickles keep `sequences`.
     """
 
     sequences: tuple[int, ...]

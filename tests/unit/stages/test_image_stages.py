@@ -37,9 +37,7 @@ def run(raw: dict[str, Any], tokenizer: LoadedTokenizer, *fields: dict[str, Any]
 
 def documents(made: Documents) -> list[tuple[list[int], list[int]]]:
     """Return tokens and mask of each document."""
-    assert made.mask is not None
-    cuts = made.offsets.tolist()
-    return [(made.tokens[a:b].tolist(), made.mask[a:b].tolist()) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    return list(zip(tokens_of(made), masks_of(made), strict=True))
 
 
 def geometry(data: bytes, resize: dict[str, Any] = NATIVE) -> Any:
