@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import warnings
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,12 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from row_hashes import row_hashes
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from zephon_lightning import ZephonDataModule
 
 VOCABULARY = 1000
-
-
-def row_hashes(batch: Any) -> list[str]:
-    """Return a short hash of each row's tokens, labels and mask."""
-    arrays = [batch[name].numpy(force=True) for name in ("tokens", "labels", "loss_mask", "position_ids")]
-    return [blake2b(b"".join(a[i].tobytes() for a in arrays), digest_size=6).hexdigest() for i in range(len(arrays[0]))]
 
 
 class TinyModel(LightningModule):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_runs import row_hashes
 from msgspec.structs import replace
+from row_hashes import row_hashes
 
 from zephon import Loader, load_config
 

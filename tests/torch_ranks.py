@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from lightning_runs import row_hashes
+from row_hashes import row_hashes
 from torch.distributed.device_mesh import init_device_mesh
 from zephon_torch import LoaderState, gather_state, raise_together, topology_from_mesh
 
