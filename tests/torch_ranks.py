@@ -1,58 +1,132 @@
-"""A rank of tests/e2e/test_torch_ranks.py: reads the stream on a mesh, saves and loads with DCP.
+"""A rank of tests/e2e/test_torch_ranks.py: reads the stream on meshes of several shapes, saves and loads with DCP.
 
-`python torch_ranks.py SPEC.json RANK`; writes what it read to OUT-rankR.jsonl.
+`python torch_ranks.py --rank R --world N --rendezvous FILE --spec FILE`; ranks that a leg leaves out go on to the
+next. Writes what it read to OUT/LEG-rankR.jsonl.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import warnings
+from datetime import timedelta
+from hashlib import blake2b
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from row_hashes import row_hashes
 from torch.distributed.device_mesh import init_device_mesh
-from zephon_torch import LoaderState, gather_state, raise_together, topology_from_mesh
+from zephon_torch import LoaderState, WholeState, gather_state, raise_together, topology_from_mesh
 
-from zephon import Loader, StateError, stream_digest
+from zephon import Loader, StateError, ZephonError, load_config, stream_digest
+
+TIMEOUT = timedelta(seconds=60)
 
 
-def run(spec: dict[str, Any], rank: int) -> None:
-    size = spec["shape"][0] * spec["shape"][1]
-    dist.init_process_group("gloo", init_method=f"file://{spec['out']}.store", rank=rank, world_size=size)
-    mesh = init_device_mesh("cpu", tuple(spec["shape"]), mesh_dim_names=("dp_shard", "tp"))
-    with Loader(spec["config"], topology_from_mesh(mesh)) as loader:
-        # Saved is what was consumed; two micro-batches more are fetched by then.
+def row_hashes(tokens: Any) -> list[str]:
+    """Return a short hash of each row of tokens."""
+    return [blake2b(row.numpy().tobytes(), digest_size=6).hexdigest() for row in tokens]
+
+
+def on_mesh(leg: dict[str, Any], lines: list[Any]) -> None:
+    """Read, with two micro-batches fetched ahead of what is consumed and saved."""
+    names = ("dp_replicate", "dp_shard", "tp")
+    mesh = init_device_mesh("cpu", tuple(leg["shape"]), mesh_dim_names=names)
+    with Loader(leg["config"], topology_from_mesh(mesh)) as loader:
         consumed = loader.consumed
         state = LoaderState(loader, consumed=lambda: consumed)
-        if spec["load"]:
-            dcp.load({"data": state}, checkpoint_id=spec["load"])
+        if leg["load"]:
+            dcp.load({"data": state}, checkpoint_id=leg["load"])
             consumed = loader.consumed
-        lines = [["start", loader.consumed]]
+        lines.append(["start", loader.consumed])
         for step, batch in enumerate(loader):
-            if step < spec["steps"]:
-                lines.append([list(batch.sequences), row_hashes(batch)])
+            if step < leg["steps"]:
+                lines.append(["rows", list(batch.sequences), row_hashes(batch["tokens"])])
                 consumed = loader.consumed
-            elif step == spec["steps"] + 1:
+            elif step == leg["steps"] + 1:
                 break
-        if spec["asynchronous"]:
-            dcp.async_save({"data": state}, checkpoint_id=spec["save"]).result()
-        else:
-            dcp.save({"data": state}, checkpoint_id=spec["save"])
-        lines.append(["digest", stream_digest(gather_state(loader.state_dict(consumed=consumed)))])
-        # A rank that can't give its part makes all ranks fail, with its words.
+        save = dcp.async_save if leg["asynchronous"] else dcp.save
+        saving = save({"data": state}, checkpoint_id=leg["save"])
+        if leg["asynchronous"]:
+            # Training goes on meanwhile.
+            next(iter(loader))
+            saving.result()
+        whole = WholeState(loader, consumed=lambda: consumed).state_dict()
+        lines.append(["digest", stream_digest(whole)])
+        fail_on_one_rank(loader, lines)
+
+
+def fail_on_one_rank(loader: Loader, lines: list[Any]) -> None:
+    """A rank that can't give its part makes all ranks fail, with its words."""
+    last = dist.get_rank() == dist.get_world_size() - 1
+    attempts = [
+        lambda: gather_state(StateError("part is gone") if last else loader.state_dict()),
+        lambda: WholeState(loader, consumed=lambda: -1 if last else loader.consumed).state_dict(),
+    ]
+    for attempt in attempts:
         try:
-            gather_state(StateError("part is gone") if rank == size - 1 else loader.state_dict())
-        except StateError as error:
-            lines.append(["error", str(error)])
-        raise_together(None)
-    Path(f"{spec['out']}-rank{rank}.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
-    dist.destroy_process_group()
+            attempt()
+        except ZephonError as error:
+            lines.append(["error", type(error).__name__, str(error)])
+    raise_together(None)
+
+
+def as_torchtitan(leg: dict[str, Any], lines: list[Any]) -> None:
+    """Build the example's loader as torchtitan's trainer does, and checkpoint it under the key of its checkpointer."""
+    sys.path.insert(0, leg["examples"])
+    from torchtitan_loader import IGNORED, ZephonDataLoader
+
+    loader = ZephonDataLoader.Config(path=leg["config"]).build(
+        dp_world_size=dist.get_world_size(),
+        dp_rank=dist.get_rank(),
+        tokenizer=None,
+        seq_len=load_config(leg["config"]).sequence_length,
+        local_batch_size=2,
+    )
+    states = {"dataloader": loader}
+    if leg["load"]:
+        dcp.load(states, checkpoint_id=leg["load"])
+    lines.append(["start", loader.loader.consumed])
+    batches = iter(loader)
+    for _ in range(leg["steps"]):
+        begin = loader.loader.consumed
+        inputs, labels = next(batches)
+        numbers = [begin + dist.get_rank() + row * dist.get_world_size() for row in range(len(labels))]
+        lines.append(["rows", numbers, row_hashes(inputs["input"])])
+        lines.append(["masked", int((labels == IGNORED).sum())])
+    dcp.save(states, checkpoint_id=leg["save"])
+    loader.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world", type=int, required=True)
+    parser.add_argument("--rendezvous", required=True)
+    parser.add_argument("--spec", type=Path, required=True)
+    options = parser.parse_args()
+    # DCP's own, about tensors' storage.
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    for number, leg in enumerate(json.loads(options.spec.read_text())):
+        size = prod(leg["shape"])
+        if options.rank >= size:
+            continue
+        # The first rank is in every leg, so that a leg begins when the one before it has saved.
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{options.rendezvous}-{number}",
+            rank=options.rank,
+            world_size=size,
+            timeout=TIMEOUT,
+        )
+        lines: list[Any] = []
+        (as_torchtitan if leg["torchtitan"] else on_mesh)(leg, lines)
+        Path(f"{leg['out']}-rank{options.rank}.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    warnings.filterwarnings("ignore", category=FutureWarning)
-    run(json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2]))
+    main()
