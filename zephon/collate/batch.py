@@ -22,7 +22,8 @@ class Batch(dict[str, Any]):
     image_grid_thw  int64 [n, 3]: patches of each image over time, height and width
     image_positions  int64 [n, 3]: its row, the place of its first placeholder there, and its placeholders
 
-    The last three are there if a source has images, in the order of their tokens in the flattened rows. A plain dict to everything that takes one; copies, `to` and pickles keep `sequences`.
+    The last three are there if a source has images, in the order of their tokens in the flattened rows.
+    A plain dict to everything that takes one; copies, `to` and pickles keep `sequences`.
     """
 
     sequences: tuple[int, ...]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import FIXED, NATIVE, images_of, picture
-from stage_runs import check, encode
+from stage_runs import check, encode, masks_of, tokens_of
 from xxhash import xxh3_64_intdigest
 
 from zephon import ConfigError
