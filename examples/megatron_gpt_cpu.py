@@ -11,9 +11,9 @@ numbers in the --run folder; `--config configs/demo.yaml` takes what `make demo`
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import os
-import subprocess
+import multiprocessing
 import sys
 import time
 import warnings
@@ -34,7 +34,7 @@ WIDTH, HEADS, LAYERS = 64, 4, 2
 
 
 def main() -> None:
-    """Start a process a rank, or be one of them."""
+    """Start a process a rank and wait for them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="folder of the checkpoints")
     parser.add_argument("--config", help="the stream's configuration; default: small shards made here")
@@ -43,34 +43,32 @@ def main() -> None:
     parser.add_argument("--pp", type=int, default=1, help="pipeline-parallel size")
     parser.add_argument("--until", type=int, required=True, help="stop after so many steps, of all runs together")
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.run.mkdir(parents=True, exist_ok=True)
-    if options.rank is not None:
-        train(options)
-        return
     if options.config is None:
         make_shards(options.run / "data")
-    (options.run / "rendezvous").unlink(missing_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *sys.argv]
-    ranks = [subprocess.Popen([*command, "--rank", str(rank)], env=environment) for rank in range(options.ranks)]
-    try:
-        while not any(rank.poll() for rank in ranks) and any(rank.poll() is None for rank in ranks):
-            time.sleep(0.05)
-    finally:
-        # Where one failed, the others would wait for it.
-        for rank in ranks:
-            rank.kill()
-    sys.exit(max(abs(rank.wait()) for rank in ranks))
-
-
-def train(options: argparse.Namespace) -> None:
-    """Be one rank: train from the newest checkpoint to --until, and save there."""
+    rendezvous = options.run / "rendezvous"
+    rendezvous.unlink(missing_ok=True)
     # megatron-core tells what isn't installed.
     warnings.simplefilter("ignore")
-    # Before megatron is imported.
+    # Before megatron is imported; and that once, because it takes seconds: the ranks are forked.
     pretend_cpu_is_cuda()
+    importlib.import_module("megatron.core")
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=train, args=(options, rank, rendezvous)) for rank in range(options.ranks)]
+    for rank in ranks:
+        rank.start()
+    while any(rank.is_alive() for rank in ranks) and not any(rank.exitcode for rank in ranks):
+        time.sleep(0.05)
+    for rank in ranks:
+        # Where one failed, the others would wait for it.
+        if any(other.exitcode for other in ranks):
+            rank.kill()
+        rank.join()
+    sys.exit(max(abs(rank.exitcode or 0) for rank in ranks))
+
+
+def train(options: argparse.Namespace, rank: int, rendezvous: Path) -> None:
+    """Be one rank: train from the newest checkpoint to --until, and save there."""
     from megatron.core import dist_checkpointing, parallel_state
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from zephon_megatron import Form, ZephonIterator, find_place, lane_shards, load_lane_shards, needs_data
@@ -78,8 +76,8 @@ def train(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{(options.run / 'rendezvous').resolve()}",
-        rank=options.rank,
+        init_method=f"file://{rendezvous.resolve()}",
+        rank=rank,
         world_size=options.ranks,
         timeout=TIMEOUT,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,27 +47,21 @@ def pretend_cpu_is_cuda() -> None:
     _OnCpu().__enter__()
     cuda: Any = torch.cuda
     cuda.current_device = lambda: "cpu"
-    cuda.set_device = cuda.synchronize = cuda.manual_seed = _nothing
-    cuda.get_rng_state = _rng_state
-    cuda.current_stream = cuda.default_stream = _stream
+    # A function each: torch._dynamo has rules by function, one a name.
+    for name in ("set_device", "synchronize", "manual_seed"):
+        setattr(cuda, name, _returning(None))
+    for name in ("current_stream", "default_stream"):
+        setattr(cuda, name, _returning(_Stream()))
+    cuda.get_rng_state = lambda *_: torch.get_rng_state()
     cuda.stream = contextlib.nullcontext
     from megatron.core.tensor_parallel import random
 
-    random._get_cuda_rng_state = _rng_state
-    random._set_cuda_rng_state = _set_rng_state
+    random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()
+    random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
 
 
-def _nothing(*_: Any) -> None:
-    """Do nothing: the CPU is done, and is one device."""
+def _returning(value: Any) -> Callable[..., Any]:
+    def function(*_: Any, **__: Any) -> Any:
+        return value
 
-
-def _stream(*_: Any) -> _Stream:
-    return _Stream()
-
-
-def _rng_state(*_: Any, **__: Any) -> torch.Tensor:
-    return torch.get_rng_state()
-
-
-def _set_rng_state(state: torch.Tensor, *_: Any, **__: Any) -> None:
-    torch.set_rng_state(state)
+    return function
