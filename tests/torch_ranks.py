@@ -92,9 +92,10 @@ def as_torchtitan(leg: dict[str, Any], lines: list[Any]) -> None:
     lines.append(["start", loader.loader.consumed])
     batches = iter(loader)
     for _ in range(leg["steps"]):
-        begin = loader.loader.consumed
+        begin, size = loader.loader.consumed, dist.get_world_size()
         inputs, labels = next(batches)
-        numbers = [begin + dist.get_rank() + row * dist.get_world_size() for row in range(len(labels))]
+        first = begin + (dist.get_rank() - begin) % size
+        numbers = [first + row * size for row in range(len(labels))]
         lines.append(["rows", numbers, row_hashes(inputs["input"])])
         lines.append(["masked", int((labels == IGNORED).sum())])
     dcp.save(states, checkpoint_id=leg["save"])

@@ -1,0 +1,83 @@
+"""A loader of the shape that torchtitan asks for: its trainer builds it, iterates it and checkpoints it with DCP.
+
+torchtitan's trainer calls `config.dataloader.build(dp_world_size=, dp_rank=, tokenizer=, seq_len=,
+local_batch_size=)`, takes `(inputs, labels)` from the iterator, and puts the loader into torch.distributed.checkpoint
+under "dataloader". In torchtitan, make ZephonDataLoader a subclass of its BaseDataLoader and Config one of
+BaseDataLoader.Config, whose own `build` then replaces the one below; nothing else changes. This file is tested
+against that shape, without torchtitan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from zephon_torch import LoaderState
+
+import zephon
+
+# torchtitan's loss leaves these labels out.
+IGNORED = -100
+
+
+class ZephonDataLoader:
+    """A data-parallel rank's micro-batches of the stream."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config:
+        """`path` of the stream's configuration."""
+
+        path: str
+
+        def build(
+            self, *, dp_world_size: int, dp_rank: int, tokenizer: Any, seq_len: int, local_batch_size: int
+        ) -> ZephonDataLoader:
+            """Return the loader of a rank."""
+            return ZephonDataLoader(
+                self,
+                dp_world_size=dp_world_size,
+                dp_rank=dp_rank,
+                tokenizer=tokenizer,
+                seq_len=seq_len,
+                local_batch_size=local_batch_size,
+            )
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        dp_world_size: int,
+        dp_rank: int,
+        tokenizer: Any,
+        seq_len: int,
+        local_batch_size: int,
+    ) -> None:
+        # The tokenizer is the stream's own: it is part of the plan. So is the row length, which has to agree.
+        stream = zephon.load_config(config.path, [f"micro_batch_size={local_batch_size}"])
+        if stream.sequence_length != seq_len:
+            raise zephon.ConfigError(
+                f"seq_len={seq_len}, but {config.path} has sequence_length: {stream.sequence_length}; make them equal"
+            )
+        self.loader = zephon.Loader(stream, zephon.Topology(dp_rank=dp_rank, dp_size=dp_world_size))
+        self._state = LoaderState(self.loader)
+
+    def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
+        """Give the inputs and the labels of each micro-batch from the current position on."""
+        for batch in self.loader:
+            labels = batch["labels"].masked_fill(batch["loss_mask"] == 0, IGNORED)
+            yield {"input": batch["tokens"], "positions": batch["position_ids"]}, labels
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's lanes: a key each, whatever the number of ranks."""
+        return self._state.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint; nothing, as torchtitan passes without one, means the start."""
+        if state_dict:
+            self._state.load_state_dict(state_dict)
+
+    def close(self) -> None:
+        """Stop the loader's threads and processes."""
+        self.loader.close()
