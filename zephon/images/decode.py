@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,14 @@ from zephon.images.rules import Geometry
 Color = tuple[int, int, int]
 WHITE: Color = (255, 255, 255)
 NEEDED = ("PIL", "simplejpeg")
+
+
+class Decode(Protocol):
+    """What `decode` does, whoever does it."""
+
+    def __call__(
+        self, data: bytes | memoryview, info: ImageInfo, geometry: Geometry, *, background: Color = WHITE
+    ) -> NDArray[np.uint8]: ...
 
 
 def check_installed(*, place: str) -> None:
@@ -36,6 +45,23 @@ def decode(
     from zephon.images.resize import resize  # torch, for those who decode only
 
     return resize(decode_full(data, info, background=background), height=geometry.height, width=geometry.width)
+
+
+def choose_decoder(kind: Literal["cpu", "auto", "cuda"], *, place: str) -> Decode:
+    """Return who decodes: `cpu`, `cuda`, or `auto`: the GPU where it can, else the CPU.
+
+    Only the CPU's pixels are the same everywhere. Raises ConfigError where `cuda` can't work here.
+    """
+    if kind == "cpu":
+        return decode
+    from zephon.images.gpu_jpeg import gpu_decoder  # torch
+
+    try:
+        return gpu_decoder(place=place)
+    except ConfigError:
+        if kind == "cuda":
+            raise
+        return decode
 
 
 def decode_full(data: bytes | memoryview, info: ImageInfo, *, background: Color = WHITE) -> NDArray[np.uint8]:
