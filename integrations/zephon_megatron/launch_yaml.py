@@ -41,7 +41,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     backend: str | None
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
     train: StreamSettings | None = None
     valid: StreamSettings | None = None
     test: StreamSettings | None = None
@@ -60,7 +60,7 @@ def read_launch(path: str | Path, overrides: Sequence[str] = ()) -> Launch:
     """
     raw = _read(Path(path))
     for override in overrides:
-        _set(raw, override)
+        set_override(raw, override)
     data = raw.pop("data", None)
     if data is None:
         return Launch(backend=None, arguments=_arguments(raw, path))
@@ -69,20 +69,41 @@ def read_launch(path: str | Path, overrides: Sequence[str] = ()) -> Launch:
     backend = data.pop("backend", None)
     if backend != BACKEND:
         return Launch(backend=backend, arguments=_arguments({**raw, "data": data}, path))
-    own = {name: data.pop(name) for name in OWN if name in data}
+    return msgspec.structs.replace(read_section(data, place=f"{path}: data"), arguments=_arguments(raw, path))
+
+
+def read_section(section: Mapping[str, Any], *, place: str) -> Launch:
+    """Return the streams that a data section describes, without Megatron's arguments; `place` is for errors."""
+    own = {name: section[name] for name in OWN if name in section}
     begins_at = own.get("begins_at", 0)
     if not isinstance(begins_at, int) or begins_at < 0:
-        raise ConfigError(f"{path}: data.begins_at={begins_at!r} must be a number of samples, 0 or more")
+        raise ConfigError(f"{place}.begins_at={begins_at!r} must be a number of samples, 0 or more")
     return Launch(
-        backend=backend,
-        arguments=_arguments(raw, path),
-        train=_stream({**own, **data}, place=f"{path}: data"),
-        valid=_evaluation(own.get("valid"), place=f"{path}: data.valid"),
-        test=_evaluation(own.get("test"), place=f"{path}: data.test"),
+        backend=BACKEND,
+        train=_stream(section, place=place),
+        valid=_evaluation(own.get("valid"), place=f"{place}.valid"),
+        test=_evaluation(own.get("test"), place=f"{place}.test"),
         begins_at=begins_at,
         save=own.get("save"),
         load=own.get("load"),
     )
+
+
+def set_override(raw: dict[str, Any], override: str) -> None:
+    """Set `a.b=value` in nested mappings; the value is YAML. Raises ConfigError where it can't be set."""
+    name, _, text = override.partition("=")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: its value is no YAML") from error
+    *parents, last = name.strip().split(".")
+    node = raw
+    for parent in parents:
+        inner = node.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"override {override!r}: {parent} is a value, not a section")
+        node = inner
+    node[last] = value
 
 
 def _evaluation(section: Any, *, place: str) -> StreamSettings | None:
@@ -158,19 +179,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} must be a mapping, it is {type(raw).__name__}")
     return raw
-
-
-def _set(raw: dict[str, Any], override: str) -> None:
-    name, _, text = override.partition("=")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: its value is no YAML") from error
-    *parents, last = name.strip().split(".")
-    node = raw
-    for parent in parents:
-        inner = node.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise ConfigError(f"override {override!r}: {parent} is a value, not a section")
-        node = inner
-    node[last] = value
