@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import FIXED, picture, picture_stream, write_captions
+import torch
+from pictures import FIXED, picture, picture_stream, write_captions, write_tars
 from PIL import Image
 from streams import take
 
@@ -245,6 +246,38 @@ def test_pixels_are_those_of_pillow(tmp_path: Path) -> None:
     assert len(found) == 12
     for pixels in found:
         assert min(float(np.abs(pixels - other).mean()) for other in expected.values()) < 1.0
+
+
+def test_clips_of_the_docs_have_their_frames_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    (tmp_path / "my_clips.py").write_text(
+        page.partition("<!-- file: my_clips.py -->\n```python\n")[2].partition("```")[0]
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = picture_stream(tmp_path, sources=("captions",), count=2)
+    samples = []
+    for number in range(16):
+        frames = [Image.new("L", (24, 16), 20 * time + 5 * number) for time in range(8)]
+        buffer = io.BytesIO()
+        frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=40)
+        samples.append({"gif": buffer.getvalue(), "txt": f"clip {number}".encode()})
+    look = config["sources"]["captions"]["stage"]["images"]
+    source = {
+        "path": write_tars(tmp_path / "clips", samples),
+        "stage": {"kind": "my_clips:ClipStage", "images": look},
+        "block_samples": 4,
+    }
+    config = {**config, "sources": {"clips": source}}
+    assert len({read({**config, **WAYS[way]})[:2] for way in ("inline", "threads")}) == 1
+    with Loader(config) as loader:
+        (batch,) = take(loader, 1)
+    grids = batch["image_grid_thw"].tolist()
+    assert all(grid == [2, 4, 6] for grid in grids)
+    patches = batch["pixel_values"].split([48] * len(grids))
+    for own in patches:
+        # A patch holds channels, then two frames; frames 0, 2, 4 and 6 grow brighter by 40 levels.
+        red = own.view(2, 24, 3, 2, 16)[:, 0, 0, :, 0].flatten()
+        assert red.diff().mul(255 * 0.26862954).allclose(torch.tensor(40.0), atol=0.6)
 
 
 CONFLICTS = [

@@ -69,11 +69,12 @@ class Images(Struct, frozen=True, kw_only=True):
 
 
 class Picture(NamedTuple):
-    """An image as its document needs it: its number in the sample, its geometry, XXH3-64 of its bytes."""
+    """An image as its document needs it: its number in the sample, its geometry, XXH3-64 of its bytes, its frames."""
 
     number: int
     geometry: Geometry
     digest: int
+    frames: int = 1
 
 
 class Gallery:

@@ -159,4 +159,16 @@ def _row(place: int, picture: Picture) -> tuple[int, ...]:
     g = picture.geometry
     # As a signed number, because that is what the columns hold.
     digest = picture.digest - ((picture.digest >> 63) << 64)
-    return (place, g.tokens, picture.number, 1, g.height, g.width, g.grid_t, g.grid_h, g.grid_w, g.patches, digest)
+    return (
+        place,
+        g.tokens,
+        picture.number,
+        picture.frames,
+        g.height,
+        g.width,
+        g.grid_t,
+        g.grid_h,
+        g.grid_w,
+        g.patches,
+        digest,
+    )
