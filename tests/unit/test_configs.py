@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 import zstandard
+from pictures import picture
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import zephon
@@ -21,6 +22,7 @@ import zephon
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+SPECIAL += ["<|image_pad|>", "<|vision_start|>", "<|vision_end|>"]
 NUM_SAMPLES = 96
 ROW = 64
 
@@ -33,8 +35,8 @@ def page(number: int) -> str:
     return f"# Page {number}\n{words(number)}\n## Code\n```\n{words(number + 1)}\n```\n"
 
 
-def turns(number: int, role: str, content: str, user: str, assistant: str) -> list[dict[str, str]]:
-    return [{role: user, content: f"word{number}?"}, {role: assistant, content: f"word{number + 1}."}]
+def turns(number: int, role: str, content: str, user: str, assistant: str, *, begin: str = "") -> list[dict[str, str]]:
+    return [{role: user, content: f"{begin}word{number}?"}, {role: assistant, content: f"word{number + 1}."}]
 
 
 # What a sample of each example's source has: by configuration and source.
@@ -46,12 +48,21 @@ SAMPLES: dict[str, Callable[[int], dict[str, Any]]] = {
     "demo.manuals": lambda n: {"txt": words(n)},
     "demo.languages": lambda n: {"text": words(n)},
     "demo.code": lambda n: {"content": words(n)},
+    "lightning.manuals": lambda n: {"txt": words(n)},
+    "lightning.languages": lambda n: {"text": words(n)},
+    "lightning.code": lambda n: {"content": words(n)},
     "chat.chat": lambda n: {"messages": turns(n, "role", "content", "user", "assistant")},
     "chat.sharegpt": lambda n: {"conversations": turns(n, "from", "value", "human", "gpt")},
     "tokens.books": lambda n: {"input_ids": [n + step for step in range(50)]},
     "tokens.web": lambda n: {"bin": b"".join((n + step).to_bytes(2, "little") for step in range(50))},
     "fim.code": lambda n: {"content": words(n)},
     "function.pages": lambda n: {"text": page(n)},
+    "vision.captions": lambda n: dict([picture(n), ("txt", words(n))]),
+    "vision.talks": lambda n: {
+        "images": [{"bytes": picture(n)[1]}],
+        "messages": turns(n, "role", "content", "user", "assistant", begin="<image>"),
+    },
+    "vision.articles": lambda n: {"texts": [words(n), None, words(n + 1)], "images": [None, picture(n)[1], None]},
 }
 
 
@@ -91,7 +102,7 @@ def small(path: Path) -> dict[str, Any]:
         tokenizer.add_special_tokens(SPECIAL)
         Path(raw["tokenizer"]["path"]).parent.mkdir(exist_ok=True)
         tokenizer.save(raw["tokenizer"]["path"])
-    row = 512 if path.stem == "chat" else ROW
+    row = 512 if path.stem in ("chat", "vision") else ROW
     raw.update(sequence_length=row, lanes=2, micro_batch_size=2, device="cpu", backend={"kind": "inline"})
     raw.update(length=None if raw.get("length") is None else 8)
     return raw
