@@ -29,6 +29,17 @@ LEVELS = [
 ]
 TRAINERS = {"lightning", "pytorch_lightning", "megatron", "nemo", "ray", "transformers", "accelerate", "deepspeed"}
 TRAINER_HOMES = {"ray": CORE / "backends"}
+INTEGRATIONS = ROOT / "integrations"
+# What each may import of this project, beside itself.
+BELOW = {
+    "zephon_torch": {"zephon"},
+    "zephon_lightning": {"zephon", "zephon_torch"},
+    "zephon_megatron": {"zephon", "zephon_torch"},
+    "zephon_nemo": {"zephon", "zephon_torch", "zephon_megatron"},
+}
+ADAPTERS = sorted(INTEGRATIONS.rglob("*.py"))
+# Modules for one trainer, which the package itself imports when they are asked for.
+TRAINER_MODULES = {INTEGRATIONS / "zephon_torch" / "hf_trainer.py": "transformers"}
 VAGUE = {"utils", "util", "helper", "helpers", "manager", "managers", "misc", "common"}
 
 
@@ -43,6 +54,23 @@ def imports(path: Path) -> list[tuple[str, int]]:
             head = ".".join(package[: -node.level]) if node.level else ""
             module = ".".join(part for part in (head, node.module or "") if part)
             found += [(f"{module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def at_import(path: Path) -> set[str]:
+    """Return the modules, and names of modules, that a file imports when it is imported itself."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text(), str(path))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if not lazy and not typing:
+            waiting += ast.iter_child_nodes(node)
     return found
 
 
@@ -89,6 +117,25 @@ def test_core_imports_no_trainer_and_no_integration(path: Path) -> None:
         assert not root.startswith("zephon_"), f"{path}:{line}: the core must not import {module}"
         if root in TRAINERS:
             assert path.is_relative_to(TRAINER_HOMES.get(root, ROOT / "nowhere")), f"{path}:{line}: {module}"
+
+
+@pytest.mark.parametrize("path", ADAPTERS, ids=lambda path: str(path.relative_to(INTEGRATIONS)))
+def test_integrations_import_what_lies_below(path: Path) -> None:
+    package = path.relative_to(INTEGRATIONS).parts[0]
+    for module, line in imports(path):
+        root = module.partition(".")[0]
+        if root == "zephon" or root.startswith("zephon_"):
+            assert root in BELOW[package] | {package}, f"{path}:{line}: {package} must not import {module}"
+
+
+@pytest.mark.parametrize("path", sorted((INTEGRATIONS / "zephon_torch").rglob("*.py")), ids=lambda path: path.name)
+def test_zephon_torch_needs_no_trainer_to_be_imported(path: Path) -> None:
+    modules = at_import(path)
+    trainers = {module.partition(".")[0] for module in modules} & TRAINERS
+    assert trainers <= {TRAINER_MODULES.get(path)}, f"{path} imports {', '.join(trainers)}"
+    for home in TRAINER_MODULES:
+        name = ".".join(home.relative_to(INTEGRATIONS).with_suffix("").parts)
+        assert not any(f"{module}.".startswith(f"{name}.") for module in modules), f"{path} imports {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
