@@ -125,6 +125,7 @@ def main() -> None:
     warnings.simplefilter("error", UserWarning)
     warnings.filterwarnings("ignore", message="Checkpoint directory .* exists")
     warnings.filterwarnings("ignore", message=".* was called without a model")
+    warnings.filterwarnings("ignore", message="You defined a `validation_step` but have no")
     warnings.filterwarnings("ignore", message=".*there is no last checkpoint available")
     torch.set_num_threads(1)
     for leg in spec["legs"]:

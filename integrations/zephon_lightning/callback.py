@@ -83,7 +83,7 @@ class ZephonCheckpoint(Callback):
     ) -> None:
         """Count a micro-batch of a validation stream that goes on from run to run."""
         module = _module_of(trainer)
-        stream = None if module is None else module.val_dataloader()
+        stream = None if module is None else module.val_stream
         if isinstance(stream, Stream) and not trainer.sanity_checking:
             stream.processed()
 

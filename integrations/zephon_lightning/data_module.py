@@ -13,6 +13,7 @@ from zephon_torch.gather import gather_state, host_group
 
 from zephon import Config, ConfigError, Loader, StateError, Topology, ZephonError, load_config
 from zephon_lightning.callback import ZephonCheckpoint
+from zephon_lightning.lanes import LanesState
 from zephon_lightning.loaders import StatefulFiniteStream, StatefulStream
 from zephon_lightning.replay import advance
 from zephon_lightning.stream import FiniteStream, FixedStream, Stream
@@ -68,11 +69,32 @@ class ZephonDataModule(LightningDataModule):
         # Where the trainer's epoch began, and whether its gradients were applied up to the position.
         self.epoch_began = 0
         self.stepped = True
+        # Lightning asks whether these are overridden, and warns of loaders for which the model has no step.
+        for name, given in (("val_dataloader", val_config), ("test_dataloader", test_config)):
+            if given is None:
+                setattr(self, name, getattr(super(), name))
 
     @property
     def train_stream(self) -> Stream | None:
         """The training stream; None before `setup`."""
         return self._train
+
+    @property
+    def val_stream(self) -> Stream | FixedStream | None:
+        """The validation stream; None before `setup` and without val_config."""
+        return self._val
+
+    @property
+    def stateful(self) -> LanesState:
+        """A Stateful for a program's own saves with torch.distributed.checkpoint: one key a lane, none a rank.
+
+        Save at any micro-batch's end; load in `on_fit_start`, for a Trainer without ckpt_path. The trainer's epoch
+        then begins at the position, so of a finite stream save at a pass's end. Raises ConfigError before
+        `setup("fit")`, and where `lanes` isn't set.
+        """
+        if self._train is None:
+            raise ConfigError("there is no training stream yet: use module.stateful in on_fit_start or later")
+        return LanesState(self._train, loaded=self._begin_here)
 
     def prepare_data(self) -> None:
         """Build the indices once a node, before the ranks want them."""
@@ -111,16 +133,17 @@ class ZephonDataModule(LightningDataModule):
         """Return the training stream; always the same object, so that reloading it loses nothing."""
         if self._train is None:
             self.setup("fit")
+        stream: Any = self._train
         if self.trainer is not None:
-            self._train.rolls = self.trainer.limit_train_batches != 1.0
-        return self._train  # type: ignore[return-value]
+            stream.rolls = self.trainer.limit_train_batches != 1.0
+        return stream  # type: ignore[no-any-return]
 
     def val_dataloader(self) -> Any:
-        """Return the validation stream, or nothing."""
+        """Return the validation stream."""
         return [] if self._val is None else self._val
 
     def test_dataloader(self) -> Any:
-        """Return the test stream, or nothing."""
+        """Return the test stream."""
         return [] if self._test is None else self._test
 
     def state_dict(self) -> dict[str, Any]:
@@ -188,6 +211,10 @@ class ZephonDataModule(LightningDataModule):
         if self._test is not None and stage == "test":
             self._test.loader.close()
             self._test = None
+
+    def _begin_here(self) -> None:
+        self._anchor, self.stepped = None, True
+        self.epoch_began = 0 if self._train is None else self._train.consumed
 
     @property
     def _interrupted(self) -> bool:

@@ -27,6 +27,7 @@ class Metrics:
         zephon/wait                        part of the time that the trainer waited for data
         zephon/mixture/NAME                part of the delivered tokens that came from a source
         zephon/epoch/NAME                  a source's lowest epoch among this rank's lanes
+        zephon/epoch_max/NAME              the highest; lanes drift, so an epoch is a range
         """
         now, at_s = loader.report(), time.perf_counter()
         last, seconds = self._last, max(at_s - self._at_s, 1e-9)
@@ -39,6 +40,7 @@ class Metrics:
         }
         for name, count in now["delivered"].items():
             others[f"zephon/mixture/{name}"] = (count - last["delivered"][name]) / tokens if tokens else 0.0
-        for name, (lowest, _) in now["epochs"].items():
+        for name, (lowest, highest) in now["epochs"].items():
             others[f"zephon/epoch/{name}"] = float(lowest)
+            others[f"zephon/epoch_max/{name}"] = float(highest)
         return {"zephon/tokens_per_s": tokens * loader.topology.dp_size / seconds}, others

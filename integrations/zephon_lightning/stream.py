@@ -65,6 +65,10 @@ class Stream:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; what was handed out before is forgotten."""
         self.loader.load_state_dict(state)
+        self.follow()
+
+    def follow(self) -> None:
+        """Go on where the loader is, which has loaded a state."""
         self._first += len(self._handed)
         self._handed.clear()
         self._batches = None

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings(
     # What it says of loaders, samplers and workers stays an error.
     "ignore:Checkpoint directory .* exists",
     "ignore:Be aware that when using `ckpt_path`",
+    "ignore:You defined a `validation_step` but have no",
     "ignore:.* was called without a model",
     "ignore:.*there is no last checkpoint available",
     "ignore:`isinstance.treespec, LeafSpec.` is deprecated",
