@@ -1,7 +1,7 @@
 """Accelerate: the stream registered for checkpointing, so that save_state and load_state take it along.
 
-    accelerate launch --cpu --num_processes 2 examples/accelerate_train.py --run out --until 10
-    accelerate launch --cpu --num_processes 1 examples/accelerate_train.py --run out --until 20
+    accelerate launch --cpu --num_processes 2 examples/accelerate_train.py --folder out --until 10
+    accelerate launch --cpu --num_processes 1 examples/accelerate_train.py --folder out --until 20
 
 trains 10 steps on 2 processes, then 10 more on one. `--config` is configs/demo.yaml, which needs what `make demo`
 leaves. The main process prints a line of JSON a step.
@@ -23,9 +23,9 @@ import zephon
 
 
 def main() -> None:
-    """Be one process: train from the newest checkpoint in --run, if there is one, up to step --until."""
+    """Be one process: train from the newest checkpoint in --folder, if there is one, up to step --until."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="folder of the checkpoints")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the checkpoints")
     parser.add_argument("--config", default="configs/demo.yaml")
     parser.add_argument("--until", type=int, required=True, help="stop after so many steps, of all runs together")
     parser.add_argument("--vocabulary", type=int, default=8192)
@@ -42,7 +42,7 @@ def main() -> None:
     # The loader isn't prepared: it shards by itself, and gives tensors on the device.
     with zephon.Loader(config, topology_from_world()) as loader:
         accelerator.register_for_checkpointing(WholeState(loader, group=host_group()))
-        saved = sorted(options.run.glob("step-*"))
+        saved = sorted(options.folder.glob("step-*"))
         if saved:
             accelerator.load_state(str(saved[-1]))
         batches = iter(loader)
@@ -65,7 +65,7 @@ def main() -> None:
             mean = accelerator.reduce(total, "sum") / count
             if accelerator.is_main_process:
                 print(json.dumps({"step": step, "consumed": loader.consumed, "loss": mean.item()}), flush=True)
-        accelerator.save_state(str(options.run / f"step-{loader.consumed // config.global_batch_size:06d}"))
+        accelerator.save_state(str(options.folder / f"step-{loader.consumed // config.global_batch_size:06d}"))
     accelerator.end_training()
 
 

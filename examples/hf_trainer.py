@@ -1,7 +1,7 @@
 """The Hugging Face Trainer: its batches are the stream's, and its checkpoints hold the stream's position.
 
-    torchrun --standalone --nproc-per-node 2 examples/hf_trainer.py --run out --until 10
-    torchrun --standalone --nproc-per-node 1 examples/hf_trainer.py --run out --until 20
+    torchrun --standalone --nproc-per-node 2 examples/hf_trainer.py --folder out --until 10
+    torchrun --standalone --nproc-per-node 1 examples/hf_trainer.py --folder out --until 20
 
 trains 10 steps on 2 processes, then 10 more on one. `--config` is configs/demo.yaml, which needs what `make demo`
 leaves. The main process prints the Trainer's logs as lines of JSON.
@@ -22,12 +22,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState, PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
-from zephon_torch import WholeState, host_group, topology_from_world
+from zephon_torch import WholeState, host_group, masked_labels, topology_from_world
 
 import zephon
-
-# What the losses of transformers leave out.
-IGNORED = -100
 
 
 class Stream(TrainerCallback, ExportableState):
@@ -52,7 +49,7 @@ class Stream(TrainerCallback, ExportableState):
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         for batch in self.loader:
-            labels = batch["labels"].masked_fill(batch["loss_mask"] == 0, IGNORED)
+            labels = masked_labels(batch)
             # `labels` are the next tokens already: as shift_labels the model doesn't shift them again.
             yield {
                 "input_ids": batch["tokens"],
@@ -109,20 +106,20 @@ class JsonPrinter(TrainerCallback):
 
 
 def main() -> None:
-    """Be one process: train from the newest checkpoint in --run, if there is one, up to step --until."""
+    """Be one process: train from the newest checkpoint in --folder, if there is one, up to step --until."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="folder of the checkpoints")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the checkpoints")
     parser.add_argument("--config", default="configs/demo.yaml")
     parser.add_argument("--until", type=int, required=True, help="stop after so many steps, of all runs together")
     parser.add_argument("--vocabulary", type=int, default=8192)
     options = parser.parse_args()
-    options.run.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
 
     config = zephon.load_config(options.config)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     arguments = TrainingArguments(
-        output_dir=str(options.run),
+        output_dir=str(options.folder),
         max_steps=options.until,
         # The Trainer's own batch arithmetic, for its logs and its accumulation.
         per_device_train_batch_size=config.micro_batch_size,
@@ -143,7 +140,7 @@ def main() -> None:
     model = LlamaForCausalLM(LlamaConfig(vocab_size=options.vocabulary, **sizes))
     trainer = StreamTrainer(model=model, args=arguments, callbacks=[Stream(config), JsonPrinter()])
     trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(options.run)))
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(options.folder)))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

@@ -1,7 +1,7 @@
 """Plain PyTorch: a DeviceMesh, and model, optimizer and stream in one torch.distributed.checkpoint.
 
-    torchrun --standalone --nproc-per-node 2 examples/pytorch_dcp.py --run out --until 10
-    torchrun --standalone --nproc-per-node 4 examples/pytorch_dcp.py --run out --until 20 --replicate 2
+    torchrun --standalone --nproc-per-node 2 examples/pytorch_dcp.py --folder out --until 10
+    torchrun --standalone --nproc-per-node 4 examples/pytorch_dcp.py --folder out --until 20 --replicate 2
 
 trains 10 steps with FSDP on 2 ranks, then 10 more with HSDP on 2×2. `--config` is configs/demo.yaml, which needs what
 `make demo` leaves. Rank 0 prints a line of JSON a step.
@@ -26,9 +26,9 @@ import zephon
 
 
 def main() -> None:
-    """Be one rank: train from the checkpoint in --run, if there is one, up to step --until."""
+    """Be one rank: train from the checkpoint in --folder, if there is one, up to step --until."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="folder of the checkpoints")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the checkpoints")
     parser.add_argument("--config", default="configs/demo.yaml")
     parser.add_argument("--until", type=int, required=True, help="stop after so many steps, of all runs together")
     parser.add_argument("--replicate", type=int, default=1, help="dp_replicate: copies of the sharded model")
@@ -56,7 +56,7 @@ def train(options: argparse.Namespace) -> None:
 
     with zephon.Loader(config, topology) as loader:
         stream = LoaderState(loader)
-        saved = sorted(options.run.glob("step-*/.metadata"))
+        saved = sorted(options.folder.glob("step-*/.metadata"))
         if saved:
             weights, moments = get_state_dict(model, optimizer)
             dcp.load({"model": weights, "optimizer": moments, "stream": stream}, checkpoint_id=saved[-1].parent)
@@ -68,7 +68,7 @@ def train(options: argparse.Namespace) -> None:
             totals = torch.stack([sum(batch["loss_mask"].sum() for batch in micro), torch.zeros(())])
             dist.all_reduce(totals)
             for batch in micro:
-                logits = model(batch["tokens"]).flatten(0, 1)
+                logits = model(batch["tokens"].flatten())
                 losses = cross_entropy(logits, batch["labels"].flatten(), reduction="none")
                 loss = (losses * batch["loss_mask"].flatten()).sum()
                 totals[1] += loss.detach()
@@ -81,7 +81,7 @@ def train(options: argparse.Namespace) -> None:
                 told = {"step": step, "consumed": loader.consumed, "loss": (mine / totals[0]).item()}
                 print(json.dumps(told), flush=True)
         weights, moments = get_state_dict(model, optimizer)
-        folder = options.run / f"step-{loader.consumed // config.global_batch_size:06d}"
+        folder = options.folder / f"step-{loader.consumed // config.global_batch_size:06d}"
         dcp.save({"model": weights, "optimizer": moments, "stream": stream}, checkpoint_id=folder)
 
 

@@ -14,12 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from zephon_torch import LoaderState
+from zephon_torch import LoaderState, masked_labels
 
 import zephon
-
-# torchtitan's loss leaves these labels out.
-IGNORED = -100
 
 
 class ZephonDataLoader:
@@ -66,8 +63,8 @@ class ZephonDataLoader:
     def __iter__(self) -> Iterator[tuple[dict[str, torch.Tensor], torch.Tensor]]:
         """Give the inputs and the labels of each micro-batch from the current position on."""
         for batch in self.loader:
-            labels = batch["labels"].masked_fill(batch["loss_mask"] == 0, IGNORED)
-            yield {"input": batch["tokens"], "positions": batch["position_ids"]}, labels
+            # torchtitan's loss leaves out the labels -100, as torch's does.
+            yield {"input": batch["tokens"], "positions": batch["position_ids"]}, masked_labels(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's lanes: a key each, whatever the number of ranks."""

@@ -77,7 +77,7 @@ def fail_on_one_rank(loader: Loader, lines: list[Any]) -> None:
 def as_torchtitan(leg: dict[str, Any], lines: list[Any]) -> None:
     """Build the example's loader as torchtitan's trainer does, and checkpoint it under the key of its checkpointer."""
     sys.path.insert(0, leg["examples"])
-    from torchtitan_loader import IGNORED, ZephonDataLoader
+    from torchtitan_loader import ZephonDataLoader
 
     loader = ZephonDataLoader.Config(path=leg["config"]).build(
         dp_world_size=dist.get_world_size(),
@@ -97,7 +97,7 @@ def as_torchtitan(leg: dict[str, Any], lines: list[Any]) -> None:
         first = begin + (dist.get_rank() - begin) % size
         numbers = [first + row * size for row in range(len(labels))]
         lines.append(["rows", numbers, row_hashes(inputs["input"])])
-        lines.append(["masked", int((labels == IGNORED).sum())])
+        lines.append(["masked", int((labels == -100).sum())])
     dcp.save(states, checkpoint_id=leg["save"])
     loader.close()
 

@@ -1,0 +1,108 @@
+"""The examples for PyTorch's trainers on real processes: resumed at other sizes, each step's loss stays the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from msgspec.structs import replace
+from streams import samples, stream
+from torch.nn.functional import cross_entropy
+
+from zephon import Loader, load_config
+
+ROOT = Path(__file__).parents[2]
+STEPS = 3
+VOCABULARY = 50_000
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a small stream of 12 sequences a global batch."""
+    folder = tmp_path_factory.mktemp("stream")
+    sources = {"code": samples("code", 200, masked=True), "web": samples("web", 300, masked=True)}
+    settings = {"lanes": 12, "global_batch_size": 12, "micro_batch_size": 3}
+    path = folder / "stream.yaml"
+    path.write_text(yaml.safe_dump(stream(folder, sources=sources, masked=True, settings=settings)))
+    return path
+
+
+def launch(example: str, config: Path, folder: Path, *, ranks: int, until: int, more: Sequence[str] = ()) -> list[Any]:
+    """Run an example on so many processes, as its docstring says, and return the lines that it printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command += [
+        str(ROOT / "examples" / example),
+        "--config",
+        str(config),
+        "--folder",
+        str(folder),
+        "--until",
+        str(until),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command += ["--vocabulary", str(VOCABULARY), *more]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-6000:]
+    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+
+
+def losses(lines: list[Any]) -> list[float]:
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def resumed(example: str, sizes: list[tuple[int, list[str]]], config: Path, folder: Path) -> list[float]:
+    """Return the losses of an example's steps, resumed at each of the sizes."""
+    found = []
+    for number, (ranks, more) in enumerate(sizes, 1):
+        lines = launch(example, config, folder, ranks=ranks, until=STEPS * number, more=more)
+        assert len(losses(lines)) == STEPS
+        found += losses(lines)
+    return found
+
+
+def by_hand(config: Path, steps: int) -> list[float]:
+    """Return the losses of the examples' model in one process, without any of their adapters."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(VOCABULARY, 64), torch.nn.Linear(64, VOCABULARY))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    found = []
+    with Loader(replace(load_config(config), micro_batch_size=12)) as loader:
+        for _, batch in zip(range(steps), loader, strict=False):
+            weights = batch["loss_mask"].flatten()
+            logits = model(batch["tokens"]).flatten(0, 1)
+            loss = (cross_entropy(logits, batch["labels"].flatten(), reduction="none") * weights).sum() / weights.sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+    return found
+
+
+# Another number of ranks adds up in another order; other rows would differ in the second or third figure.
+CLOSE = {"rel": 2e-5}
+
+
+def test_dcp_goes_on_on_a_mesh_of_another_shape(config: Path, tmp_path: Path) -> None:
+    sizes: list[tuple[int, list[str]]] = [(2, []), (1, []), (4, ["--replicate", "2"])]
+    found = resumed("pytorch_dcp.py", sizes, config, tmp_path / "run")
+    assert found == pytest.approx(by_hand(config, 3 * STEPS), **CLOSE)
+
+
+def test_accelerate_goes_on_on_another_number_of_processes(config: Path, tmp_path: Path) -> None:
+    found = resumed("accelerate_train.py", [(2, []), (4, [])], config, tmp_path / "run")
+    assert found == pytest.approx(by_hand(config, 2 * STEPS), **CLOSE)
+
+
+def test_the_hf_trainer_goes_on_on_another_number_of_processes(config: Path, tmp_path: Path) -> None:
+    whole = losses(launch("hf_trainer.py", config, tmp_path / "whole", ranks=1, until=2 * STEPS))
+    assert len(set(whole)) == 2 * STEPS
+    found = resumed("hf_trainer.py", [(2, []), (1, [])], config, tmp_path / "run")
+    assert found == pytest.approx(whole, **CLOSE)
