@@ -22,7 +22,7 @@ from zephon.errors import StateError, StoreError
 from zephon.formats.index import SourceIndex
 from zephon.plan import lanes_for, make_plan
 from zephon.read_config import ConfigLike, load_config
-from zephon.read_config_images import resize_rule
+from zephon.read_config_images import inexact_pixels, resize_rule
 from zephon.report import Totals, report
 from zephon.state.check import check_plan
 from zephon.state.starting import check_lanes
@@ -152,7 +152,7 @@ class Loader:
 
     def report(self) -> dict[str, Any]:
         """Return what this rank was given since the loader was made, and where its sources are, as plain values."""
-        return report(self._totals, self._make_plan(), self.state_dict())
+        return report(self._totals, self._make_plan(), self.state_dict(), inexact_pixels=inexact_pixels(self._config))
 
     def close(self) -> None:
         """Leave no thread, process or shared memory behind; may be called again, by any thread."""

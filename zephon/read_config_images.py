@@ -27,6 +27,13 @@ def resize_rule(config: Config) -> ResizeRule | None:
     return next((rule for rule in rules if rule is not None), None)
 
 
+def inexact_pixels(config: Config) -> list[str]:
+    """Return the sources whose pixels may differ in a last bit from one machine to another: a GPU may decode them."""
+    stages = {name: source_stage(config, name) for name in config.sources}
+    images = {name: getattr(stage, "images", None) for name, stage in stages.items()}
+    return [name for name, settings in images.items() if getattr(settings, "decoder", "cpu") != "cpu"]
+
+
 def check_attachments(config: Config) -> None:
     """Raise ConfigError where images would be cut, or go to the model in two forms."""
     first: tuple[str, ResizeRule] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zephon.engine.engine import Counts
@@ -51,7 +51,9 @@ class Totals:
                 total[name] = total.get(name, 0) + value - before.get(name, 0)
 
 
-def report(totals: Totals, plan: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+def report(
+    totals: Totals, plan: Mapping[str, Any], state: Mapping[str, Any], *, inexact_pixels: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the totals and the sources' places at a state.
 
     sequences, tokens, documents, capacity_tokens   rows given, real tokens and documents begun in them, and their room
@@ -64,6 +66,7 @@ def report(totals: Totals, plan: Mapping[str, Any], state: Mapping[str, Any]) ->
     images, patches, broken_images                  in these rows; broken ones gave no picture and aren't learned from
     work                                            spread of tokens, patches and cost over rows and micro-batches, in
                                                     streams with images or costs; see Workload.spread
+    inexact_pixels                                  sources whose images a GPU may decode: equal but for last bits
     """
     names = sorted(plan["sources"])
     epochs: dict[str, list[int]] = {name: [] for name in names}
@@ -93,4 +96,5 @@ def report(totals: Totals, plan: Mapping[str, Any], state: Mapping[str, Any]) ->
         "host_bytes": totals.host_bytes,
         **totals.work.totals(),
         "work": totals.work.spread(),
+        "inexact_pixels": list(inexact_pixels),
     }

@@ -105,6 +105,7 @@ def joined_report(runs: Sequence[RankRun], lanes: int) -> dict[str, Any]:
         "documents": sum(run.report["documents"] for run in runs),
         "wait_s": sum(run.report.get("wait_s", 0.0) for run in runs),
         **{name: sum(run.report.get(name, 0) for run in runs) for name in ADDED},
+        "inexact_pixels": planners[0].report.get("inexact_pixels", []) if planners else [],
         "work": joined_spread([run.report.get("work", {}) for run in runs]),
         "pulled": _sums([run.report["pulled"] for run in planners]),
         "delivered": _sums([run.report["delivered"] for run in runs]),

@@ -23,6 +23,9 @@ def image_lines(report: Mapping[str, Any], seconds: float, sequences: int) -> li
         ]
     if report["broken_images"]:
         lines.append(("broken images", f"{number(report['broken_images'])} (blank, and not learned from)"))
+    if report["inexact_pixels"]:
+        names = ", ".join(report["inexact_pixels"])
+        lines.append(("pixels", f"of {names} by a GPU where it can; digests don't cover their last bits"))
     return lines
 
 

@@ -75,7 +75,7 @@ class ImageTextStage(Struct, frozen=True, kw_only=True):
 
     def plan(self) -> dict[str, Any]:
         chat = None if self.chat is None else self.chat.plan()
-        return {"kind": "image_text", **msgspec.to_builtins(self), "chat": chat}
+        return {"kind": "image_text", **msgspec.to_builtins(self), "images": self.images.plan(), "chat": chat}
 
     def needs(self) -> tuple[str, ...]:
         eos = self.eos or self.images.end is None

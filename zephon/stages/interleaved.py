@@ -64,7 +64,7 @@ class InterleavedStage(Struct, frozen=True, kw_only=True):
         return METADATA
 
     def plan(self) -> dict[str, Any]:
-        return {"kind": "interleaved", **msgspec.to_builtins(self)}
+        return {"kind": "interleaved", **msgspec.to_builtins(self), "images": self.images.plan()}
 
     def needs(self) -> tuple[str, ...]:
         eos = self.eos or self.images.end is None

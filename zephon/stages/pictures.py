@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 from zephon.config import Struct
 from zephon.errors import DataError, StoreError, ZephonError
 from zephon.formats.sample import Sample
-from zephon.images.decode import check_installed, decode
+from zephon.images.decode import check_installed, choose_decoder, decode
 from zephon.images.header import read_header
 from zephon.images.info import DEFAULT_MAX_PIXELS, LARGEST_MAX_PIXELS, ImageError
 from zephon.images.rules import Geometry, NativeRule, ResizeRule, check_rule
@@ -56,6 +56,8 @@ class Images(Struct, frozen=True, kw_only=True):
     check        header: an image that can't be decoded shows when its row is made | pixels: its sample is bad,
                  for the price of decoding every image twice
     augment      your own change of the pixels; null: none
+    decoder      cpu | auto | cuda: who decodes JPEGs; auto: a GPU, where one and torchvision are there. No part of
+                 the plan, but only the CPU's pixels are the same to the last bit everywhere
     """
 
     placeholder: str
@@ -66,6 +68,13 @@ class Images(Struct, frozen=True, kw_only=True):
     background: tuple[Byte, Byte, Byte] = (255, 255, 255)
     check: Literal["header", "pixels"] = "header"
     augment: Augment | None = None
+    decoder: Literal["cpu", "auto", "cuda"] = "cpu"
+
+    def plan(self) -> dict[str, Any]:
+        """Return the settings that tokens and attachments depend on."""
+        planned = msgspec.to_builtins(self)
+        del planned["decoder"]
+        return dict(planned)
 
 
 class Picture(NamedTuple):
@@ -84,6 +93,7 @@ class Gallery:
         check_installed(place=place)
         check_rule(config.resize, place=f"{place}.resize")
         self.config = config
+        self._decode = choose_decoder(config.decoder, place=f"{place}.decoder")
         augment = config.augment
         self._augment: Callable[..., Any] | None = None
         if augment is not None:
@@ -112,7 +122,7 @@ class Gallery:
                     f"has {geometry.width} x {geometry.height} pixels once resized, not the {wanted.width} x "
                     f"{wanted.height} of its document"
                 )
-            pixels = decode(data, info, geometry, background=config.background)
+            pixels = self._decode(data, info, geometry, background=config.background)
         except ImageError as error:
             raise BadSampleError(f"image {wanted.number} {error}") from None
         if self._augment is not None:
