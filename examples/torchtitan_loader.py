@@ -1,10 +1,8 @@
-"""A loader of the shape that torchtitan asks for: its trainer builds it, iterates it and checkpoints it with DCP.
+"""A loader for torchtitan 0.3.0, whose trainer builds it, iterates it and checkpoints it with DCP.
 
-torchtitan's trainer calls `config.dataloader.build(dp_world_size=, dp_rank=, tokenizer=, seq_len=,
-local_batch_size=)`, takes `(inputs, labels)` from the iterator, and puts the loader into torch.distributed.checkpoint
-under "dataloader". In torchtitan, make ZephonDataLoader a subclass of its BaseDataLoader and Config one of
-BaseDataLoader.Config, whose own `build` then replaces the one below; nothing else changes. This file is tested
-against that shape, without torchtitan.
+In the trainer's configuration: `dataloader=ZephonDataLoader.Config(path="configs/text.yaml")`. The trainer calls that
+configuration's `build` with the arguments of `__init__` below, takes `(inputs, labels)` from the iterator, and puts
+the loader into torch.distributed.checkpoint under "dataloader".
 """
 
 from __future__ import annotations
@@ -14,32 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torchtitan.components.dataloader import BaseDataLoader
 from zephon_torch import LoaderState, masked_labels
 
 import zephon
 
 
-class ZephonDataLoader:
-    """A data-parallel rank's micro-batches of the stream."""
+class ZephonDataLoader(BaseDataLoader):
+    """A data-parallel rank's micro-batches of the stream, on any number of ranks at each resume."""
 
     @dataclass(kw_only=True, slots=True)
-    class Config:
+    class Config(BaseDataLoader.Config):
         """`path` of the stream's configuration."""
 
         path: str
-
-        def build(
-            self, *, dp_world_size: int, dp_rank: int, tokenizer: Any, seq_len: int, local_batch_size: int
-        ) -> ZephonDataLoader:
-            """Return the loader of a rank."""
-            return ZephonDataLoader(
-                self,
-                dp_world_size=dp_world_size,
-                dp_rank=dp_rank,
-                tokenizer=tokenizer,
-                seq_len=seq_len,
-                local_batch_size=local_batch_size,
-            )
 
     def __init__(
         self,
@@ -50,6 +36,7 @@ class ZephonDataLoader:
         tokenizer: Any,
         seq_len: int,
         local_batch_size: int,
+        snapshot_every_n_steps: int | None = None,
     ) -> None:
         # The tokenizer is the stream's own: it is part of the plan. So is the row length, which has to agree.
         stream = zephon.load_config(config.path, [f"micro_batch_size={local_batch_size}"])

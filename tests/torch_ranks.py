@@ -76,7 +76,8 @@ def fail_on_one_rank(loader: Loader, lines: list[Any]) -> None:
 
 def as_torchtitan(leg: dict[str, Any], lines: list[Any]) -> None:
     """Build the example's loader as torchtitan's trainer does, and checkpoint it under the key of its checkpointer."""
-    sys.path.insert(0, leg["examples"])
+    # The real base class where torchtitan is installed.
+    sys.path += [str(Path(__file__).parent / "torchtitan_shape"), leg["examples"]]
     from torchtitan_loader import ZephonDataLoader
 
     loader = ZephonDataLoader.Config(path=leg["config"]).build(
@@ -85,6 +86,7 @@ def as_torchtitan(leg: dict[str, Any], lines: list[Any]) -> None:
         tokenizer=None,
         seq_len=load_config(leg["config"]).sequence_length,
         local_batch_size=2,
+        snapshot_every_n_steps=None,
     )
     states = {"dataloader": loader}
     if leg["load"]:
