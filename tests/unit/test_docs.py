@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import io
-import json
 import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import typer
-import zstandard
-from small_tokenizer import write_small_tokenizer
+from demo_shards import write_demo_shards
 
 from zephon import Loader, registry, stream_digest
 from zephon.cli.main import app
@@ -190,18 +184,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Go to a folder that looks like the repository after `make demo`."""
     (tmp_path / "configs").mkdir()
     shutil.copy(ROOT / "configs" / "demo.yaml", tmp_path / "configs")
-    data = tmp_path / "demo-data"
-    data.mkdir()
-    write_small_tokenizer(data)
-    texts = [f"text {number}: " + "hello world " * (number % 60) for number in range(300)]
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-    (data / "languages-000.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))
-    pq.write_table(pa.table({"content": texts}), data / "code-000.parquet")
-    with tarfile.open(data / "manuals-000.tar", "w") as archive:
-        for number, text in enumerate(texts):
-            info = tarfile.TarInfo(f"{number:04d}.txt")
-            info.size = len(text)
-            archive.addfile(info, io.BytesIO(text.encode()))
+    write_demo_shards(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
