@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from rank_processes import Ended, check_ended_well, run_ranks
 from streams import samples, stream
+from zephon_megatron import Form, gpt_batch
 
 from zephon import Loader
 
@@ -18,6 +20,8 @@ PROGRAM = TESTS / "launched_rank.py"
 SCRIPT = TESTS / "megatron_lm" / "pretrain_gpt.py"
 CONFIGS = TESTS.parent / "configs" / "megatron"
 BATCH = 8
+# Between the commands that one process runs, one after the other.
+NEXT = "---"
 
 
 def launched(folder: Path, words: list[str], *, world: int) -> list[Ended]:
@@ -55,6 +59,21 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"folder": folder, "config": made, "file": str(folder / "stream.yaml")}
 
 
+def expected_batches(config: dict[str, Any], steps: int) -> list[list[str]]:
+    """Return the rows that a loader on its own gives, one step a batch, as the script's digests."""
+    with Loader({**config, "micro_batch_size": BATCH, "reset_position_ids": False}) as loader:
+        batches = iter(loader)
+        taken = [gpt_batch(next(batches), Form()) for _ in range(steps)]
+    keys = ("tokens", "labels", "loss_mask", "position_ids")
+    return [
+        [
+            hashlib.sha256(b"".join(batch[key][row].numpy().tobytes() for key in keys)).hexdigest()
+            for row in range(BATCH)
+        ]
+        for batch in taken
+    ]
+
+
 def test_a_yaml_runs_a_script_on_zephons_data_and_resumes_at_another_size(data: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     section = {"backend": "zephon", "config": data["file"], "valid": {"config": data["file"], "lanes": 4}}
@@ -63,87 +82,62 @@ def test_a_yaml_runs_a_script_on_zephons_data_and_resumes_at_another_size(data: 
     file.write_text(yaml.safe_dump({"data": section, "train": arguments, "checkpoint": keep}))
     steps: list[list[str]] = []
     valid = []
-    # On one rank, then on four, two of which are tensor-parallel peers.
-    for number, (world, words) in enumerate([(1, []), (4, ["--tensor-model-parallel-size", "2"])]):
-        ended = launched(tmp_path / f"run{number}", ["--config", str(file), str(SCRIPT), *words], world=world)
-        check_ended_well(ended)
+    for number, world in enumerate((1, 2)):
+        check_ended_well(launched(tmp_path / f"run{number}", ["--config", str(file), str(SCRIPT)], world=world))
         told = told_of(tmp_path, world)
         assert {one["begin"] for one in told} == {number * 2 * BATCH}
         steps += global_batches(told, micro=1)
-        valid.append([batch for one in told if one["valid"] for batch in one["valid"]])
-    assert [len(batch) for batch in steps] == [BATCH] * 4
-    assert len({digest for batch in steps for digest in batch}) == 4 * BATCH
-    # The same rows as a loader on its own gives, in one go.
-    with Loader({**data["config"], "micro_batch_size": BATCH}) as loader:
-        batches = iter(loader)
-        expected = [next(batches)["tokens"].shape[0] for _ in range(4)]
-    assert expected == [BATCH] * 4
-    once = tmp_path / "once"
-    once.mkdir()
-    words = ["--config", str(file), f"checkpoint.out={once}", "save=null", "load=null", "train.train_iters=4"]
-    words = [word.replace("save=", "checkpoint.save=").replace("load=", "checkpoint.load=") for word in words]
-    check_ended_well(launched(once, [*words, str(SCRIPT)], world=1))
-    assert global_batches(told_of(once, 1), micro=1) == steps
+        valid.append([row for one in told for batch in one["valid"] for row in batch])
+    assert steps == expected_batches(data["config"], 4)
     # Validation gives the same rows each time, cut among the ranks.
-    assert len(valid[0]) == len(valid[1]) // 2
-    arguments_seen = json.loads((tmp_path / "arguments.json").read_text())
-    assert arguments_seen["dataloader_type"] == "external"
-    assert arguments_seen["beside"] == "beside"
-
-
-@pytest.mark.parametrize("name", ["text", "packed", "tokens"])
-def test_a_shipped_yaml_runs_on_the_cpu(data: dict[str, Any], tmp_path: Path, name: str) -> None:
-    content = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
-    # Only what needs their data and a cluster's size is changed, on the command line.
-    train = "train." if "train" in content else ""
-    small = [f"{train}{key}" for key in ("seq_length=32", "micro_batch_size=1", "global_batch_size=8", "train_iters=2")]
-    small += [f"out={tmp_path}"]
-    small += ["checkpoint.save=null", "checkpoint.load=null"] if "checkpoint" in content else []
-    small += ["parallel.context_parallel_size=1"] if name == "packed" else []
-    if name == "text":
-        small += [f"data.config={data['file']}", f"data.valid={{config: {data['file']}}}"]
-        small += ["parallel.pipeline_model_parallel_size=1", f"{train}eval_iters=2"]
-    else:
-        sources = json.dumps(data["config"]["sources"] if name == "packed" else None)
-        small += [f"data.index_dir={tmp_path}/index"]
-        small += [f"data.sources={sources}", "data.lanes=8", "data.tokenizer=null"] if name == "packed" else []
-        paths = data["config"]["sources"]["web"]["path"]
-        small += [f"data.path={json.dumps(paths)}"] if name == "tokens" else []
-    world = 2
-    ended = launched(tmp_path, ["--config", str(CONFIGS / f"{name}.yaml"), *small, str(SCRIPT)], world=world)
-    check_ended_well(ended)
-    batches = global_batches(told_of(tmp_path, world), micro=1)
-    assert [len(batch) for batch in batches] == [8, 8]
-    assert len({digest for batch in batches for digest in batch}) == 16
-
-
-def test_another_backend_falls_through_to_the_scripts_own_provider(tmp_path: Path) -> None:
-    small = [f"out={tmp_path}", "train.micro_batch_size=1", "train.global_batch_size=1", "train.eval_iters=0"]
-    (ended,) = launched(tmp_path, ["--config", str(CONFIGS / "stock.yaml"), *small, str(SCRIPT)], world=1)
-    assert ended.status == 1
-    assert "AssertionError: the stock provider was called" in ended.err
+    assert set(valid[0]) < set(valid[1])
     seen = json.loads((tmp_path / "arguments.json").read_text())
-    assert seen["data_path"] == ["0.7", "data/web_text_document", "0.3", "data/code_text_document"]
-    assert (seen["split"], seen["dataloader_type"]) == ("99,1,0", None)
+    assert (seen["dataloader_type"], seen["beside"]) == ("external", "beside")
 
 
-def test_an_error_of_the_stream_ends_every_rank_with_its_message(data: dict[str, Any], tmp_path: Path) -> None:
+def test_the_shipped_yamls_run_on_the_cpu(data: dict[str, Any], tmp_path: Path) -> None:
+    sources = data["config"]["sources"]
+    # Only what needs their data and a cluster's size is changed, on the command line.
+    changes = {
+        "text": [
+            f"data.config={data['file']}",
+            f"data.valid={{config: {data['file']}}}",
+            "parallel.pipeline_model_parallel_size=1",
+            "parallel.tensor_model_parallel_size=1",
+            "train.eval_iters=2",
+        ],
+        "packed": [
+            f"data.sources={json.dumps(sources)}",
+            f"data.index_dir={tmp_path}/index",
+            "data.lanes=8",
+            "data.tokenizer=null",
+            "parallel.context_parallel_size=1",
+        ],
+        "tokens": [f"data.path={json.dumps(sources['web']['path'])}", f"data.index_dir={tmp_path}/index"],
+    }
+    words: list[str] = []
+    for name, own in changes.items():
+        path = CONFIGS / f"{name}.yaml"
+        content = yaml.safe_load(path.read_text())
+        train = "train." if "train" in content else ""
+        (tmp_path / name).mkdir()
+        small = [f"{train}{word}" for word in ("seq_length=32", "micro_batch_size=1", f"global_batch_size={BATCH}")]
+        small += [f"{train}train_iters=2", f"out={tmp_path / name}"]
+        small += ["checkpoint.save=null", "checkpoint.load=null"] if "checkpoint" in content else []
+        words += ["--config", str(path), *own, *small, str(SCRIPT), NEXT]
+    check_ended_well(launched(tmp_path, words, world=1))
+    for name in changes:
+        batches = global_batches(told_of(tmp_path / name, 1), micro=1)
+        assert [len(batch) for batch in batches] == [BATCH, BATCH]
+        assert len({digest for batch in batches for digest in batch}) == 2 * BATCH
+    assert global_batches(told_of(tmp_path / "text", 1), micro=1) == expected_batches(data["config"], 2)
+
+
+def test_an_error_of_the_stream_ends_the_run_with_its_message(data: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     arguments = {"seq_length": 16, "micro_batch_size": 1, "global_batch_size": 4, "train_iters": 1, "eval_iters": 0}
     section = {"backend": "zephon", "config": data["file"]}
     file.write_text(yaml.safe_dump({"data": section, **arguments, "out": str(tmp_path)}))
-    for ended in launched(tmp_path, ["--config", str(file), str(SCRIPT)], world=2):
-        assert ended.status not in (0, -9)
-        assert "sequence_length=32, but --seq-length is 16" in ended.err
-
-
-def test_a_script_that_never_trains_is_an_error(data: dict[str, Any], tmp_path: Path) -> None:
-    script = tmp_path / "other.py"
-    # megatron.training must be importable, as it is in Megatron-LM's folder.
-    (tmp_path / "megatron").symlink_to(SCRIPT.parent / "megatron")
-    script.write_text("print('nothing')\n")
-    file = tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump({"data": {"backend": "zephon", "config": data["file"]}}))
-    (ended,) = launched(tmp_path, ["--config", str(file), str(script)], world=1)
+    (ended,) = launched(tmp_path, ["--config", str(file), str(SCRIPT)], world=1)
     assert ended.status == 1
-    assert "ended without calling megatron.training.pretrain" in ended.err
+    assert "sequence_length=32, but --seq-length is 16" in ended.err

@@ -1,7 +1,7 @@
 """Megatron-Bridge's loop on Zephon's data: a chain of layouts is one sequence of global batches.
 
-The loop is this project's writing of the part that has to do with data; test_nemo_wheels.py runs the same with the functions
-of Megatron-Bridge's released wheel.
+The loop is this project's writing of the part that has to do with data; test_nemo_wheels.py runs the same with
+Megatron-Bridge's own functions.
 """
 
 from __future__ import annotations

@@ -17,7 +17,11 @@ import torch
 import torch.distributed as dist
 from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
-from megatron.core.rerun_state_machine import RerunDataIterator, initialize_rerun_state_machine
+from megatron.core.rerun_state_machine import (
+    RerunDataIterator,
+    destroy_rerun_state_machine,
+    initialize_rerun_state_machine,
+)
 
 from .global_vars import get_args
 
@@ -64,6 +68,8 @@ def pretrain(
         if one is not None:
             one.close()
     (Path(args.out) / f"rank{args.rank}.json").write_text(json.dumps(told))
+    destroy_rerun_state_machine()
+    calculator.destroy_num_microbatches_calculator()
     parallel_state.destroy_model_parallel()
     dist.destroy_process_group()
 

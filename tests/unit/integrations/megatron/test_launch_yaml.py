@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 from streams import stream
-from zephon_megatron.launch import launch_provider, main, replaced_provider, split_command
-from zephon_megatron.launch_yaml import StreamSettings, read_launch
+from zephon_megatron import launch as launcher
+from zephon_megatron.launch import launch_provider, main, replaced_provider, run_script, split_command
+from zephon_megatron.launch_yaml import StreamSettings, _leaves, read_launch
 
 from zephon import ConfigError
 
@@ -114,8 +117,6 @@ def test_the_whole_section_can_come_from_the_command_line(tmp_path: Path) -> Non
 def test_values_come_through_as_they_are() -> None:
     text = {"path": 'it\'s: [a], "b" #c', "weight": "0.1", "epochs": None}
     launch_like = {"sources": {"a": text}, "pack": {"homogeneous": {"g": ["a"]}}, "lanes": 4}
-    from zephon_megatron.launch_yaml import _leaves
-
     settings = StreamSettings(overrides=tuple(_leaves(launch_like)))
     config = settings.load(sequence_length=16, global_batch_size=8)
     assert config.sources["a"].path == text["path"]
@@ -212,13 +213,52 @@ def test_a_launch_of_another_backend_has_no_provider(tmp_path: Path) -> None:
         launch_provider(read_launch(written(tmp_path, {"data": {"backend": "megatron"}})))
 
 
-def test_evaluation_without_a_stream_is_an_error(tmp_path: Path) -> None:
+def test_evaluation_without_a_stream_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = read_launch(written(tmp_path, {"data": {"backend": "zephon", "path": "a", "lanes": 4}}))
     args = SimpleNamespace(eval_iters=3, seq_length=16, global_batch_size=8)
     provider = launch_provider(launch, get_args=lambda: args)
-    from zephon_megatron import launch as module
+    monkeypatch.setattr(launcher, "build_iterators", lambda args, streams, vp_stage: streams())
+    with pytest.raises(ConfigError, match=r"data\.valid"):
+        provider([1, 0, 0])
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "build_iterators", lambda args, streams, vp_stage: streams())
-        with pytest.raises(ConfigError, match=r"data\.valid"):
-            provider([1, 0, 0])
+
+SCRIPT = """
+import json, pathlib, sys
+import beside_it
+if __name__ == "__main__":
+    pathlib.Path("told.json").write_text(json.dumps([sys.argv, beside_it.VALUE]))
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "beside_it.py").write_text("VALUE = 5\n")
+    path = tmp_path / "scripts" / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_with_another_backend_the_script_runs_as_it_is(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "_training", lambda: pytest.fail("megatron.training was imported"))
+    before = list(sys.argv), list(sys.path)
+    assert (
+        main(["--config", str(CONFIGS[[path.stem for path in CONFIGS].index("stock")]), str(script), "--lr", "1"]) == 0
+    )
+    argv, value = json.loads(Path("told.json").read_text())
+    assert argv[0] == str(script)
+    paths = ["--data-path", "0.7", "data/web_text_document", "0.3", "data/code_text_document"]
+    assert argv[-9:] == [*paths, "--split", "99,1,0", "--lr", "1"]
+    assert "--dataloader-type" not in argv
+    assert value == 5
+    assert (sys.argv, sys.path) == before
+
+
+def test_a_script_that_never_trains_is_an_error(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = made_modules(lambda train_valid_test_dataset_provider: None)
+    monkeypatch.setattr(launcher, "_training", lambda: modules)
+    launch = read_launch(written(script.parent, {"data": {"backend": "zephon", "path": "a", "lanes": 4}}))
+    with pytest.raises(ConfigError, match=r"without calling megatron\.training\.pretrain"):
+        run_script(launch, str(script), ["--last"])
+    assert json.loads(Path("told.json").read_text())[0][1:] == ["--dataloader-type", "external", "--last"]
