@@ -17,6 +17,8 @@ RUNS = (
     ("throughput.py", "--engine", "fastokens", "--repeats", "3"),
     ("throughput.py", "--engine", "hf", "--repeats", "1", "--seconds", "60"),
     ("memory.py", "--seconds", "60"),
+    ("image_data.py",),
+    ("images.py",),
 )
 
 
