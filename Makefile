@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test wheels lint bench format clean
 
 $(VENV)/installed: requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,3 +31,6 @@ bench: $(VENV)/installed
 
 clean:
 	rm -rf $(VENV) build dist demo-data demo-out bench-data
+
+wheels: $(VENV)/installed
+	ZEPHON_WHEELS=1 $(BIN)/python -m pytest -q tests/e2e/test_nemo_wheels.py

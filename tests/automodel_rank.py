@@ -60,7 +60,10 @@ def own(run: dict[str, Any], rank: int, size: int) -> tuple[Any, Any]:
 class Absent(types.ModuleType):
     """A package that AutoModel's modules import names of, and that none of this uses."""
 
-    __path__: list[str] = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -70,9 +73,7 @@ class Absent(types.ModuleType):
 
 def automodel(run: dict[str, Any], rank: int, size: int) -> tuple[Any, Any]:
     for name in ("datasets", "datasets.distributed"):
-        absent = Absent(name)
-        absent.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        sys.modules.setdefault(name, absent)
+        sys.modules.setdefault(name, Absent(name))
     from nemo_automodel.components.config.loader import ConfigNode
     from nemo_automodel.recipes._typed_config import RecipeConfig
 

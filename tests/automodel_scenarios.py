@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from rank_processes import check_ended_well, run_ranks
 from streams import samples, stream
 
 from zephon import Loader
 
 PROGRAM = Path(__file__).with_name("automodel_rank.py")
+SHIPPED = Path(__file__).parents[1] / "configs" / "nemo" / "automodel.yaml"
 GLOBAL, LOCAL, STEPS = 8, 2, 2
 Told = list[list[dict[str, Any]]]
 
@@ -26,21 +28,19 @@ def run_chain(folder: Path) -> tuple[Told, dict[str, Any]]:
         settings={"lanes": 4, "global_batch_size": GLOBAL},
     )
     (folder / "stream.yaml").write_text(json.dumps(config))
-    dataset = {"_target_": "zephon_nemo.StreamDataset", "config": f"{folder}/stream.yaml", "overrides": ["spread=2"]}
-    yaml = {
-        "step_scheduler": {"global_batch_size": GLOBAL, "local_batch_size": LOCAL, "max_steps": STEPS},
-        "dataset": dataset,
-        "dataloader": {"num_workers": 0},
-    }
-    finite = {**yaml, "dataset": {**dataset, "overrides": ["length=10", "spread=2"]}}
-    finite["step_scheduler"] = {**yaml["step_scheduler"], "max_steps": 9}
-    other = {**yaml, "dataset": {**dataset, "overrides": ["spread=3"]}}
+    shipped = yaml.safe_load(SHIPPED.read_text())
+    dataset = {**shipped["dataset"], "config": f"{folder}/stream.yaml", "overrides": ["spread=2"]}
+    scheduler = {"global_batch_size": GLOBAL, "local_batch_size": LOCAL, "max_steps": STEPS}
+    recipe = {**shipped, "dataset": dataset, "step_scheduler": scheduler}
+    finite = {**recipe, "dataset": {**dataset, "overrides": ["length=10", "spread=2"]}}
+    finite["step_scheduler"] = {**scheduler, "max_steps": 9}
+    other = {**recipe, "dataset": {**dataset, "overrides": ["spread=3"]}}
     at = [str(folder / f"epoch_0_step_{STEPS * number}") for number in range(5)]
     runs: list[dict[str, Any]] = [
-        {"tp": 1, "yaml": yaml, "save": at[1]},
-        {"tp": 2, "yaml": yaml, "load": at[1], "save": at[2]},
-        {"tp": 1, "yaml": yaml, "load": at[2], "save": at[3], "spread": True},
-        {"tp": 4, "yaml": yaml, "load": at[3]},
+        {"tp": 1, "yaml": recipe, "save": at[1]},
+        {"tp": 2, "yaml": recipe, "load": at[1], "save": at[2]},
+        {"tp": 1, "yaml": recipe, "load": at[2], "save": at[3], "spread": True},
+        {"tp": 4, "yaml": recipe, "load": at[3]},
         {"tp": 1, "yaml": finite},
         {"tp": 1, "yaml": other, "load": at[1]},
     ]
