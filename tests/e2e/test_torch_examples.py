@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from zephon import Loader, load_config
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 STEPS = 3
 VOCABULARY = 500
