@@ -182,3 +182,26 @@ def test_model_parallel_peers_get_the_same_and_data_parallel_ones_the_rest(
     assert check_leg({**first, "out": f"{first['out']}-dp"}, 2, 0, expected) == 5 * 4
     assert check_leg(second, 4, 5 * 4, expected) == 5 * 4 + 5 * 8
     assert len(trained(second["out"], 4)) == 5
+
+
+def test_finite_epochs_end_together_on_three_ranks(folder: Path, config: dict[str, Any]) -> None:
+    legs = []
+    # Rows for two, one and none of the ranks are left over; with 6 lanes and with 12, and for validation 13.
+    for lanes, length in ((6, 26), (12, 25), (3, 24)):
+        name = f"thirds{lanes}"
+        (folder / name).mkdir()
+        leg = legs_of("epochs", 0, {**config, "lanes": lanes}, folder)
+        assert leg is not None
+        leg |= {"name": name, "folder": str(folder / name), "out": str(folder / name / "leg0")}
+        leg["config"] = {**config, "lanes": lanes, "length": length}
+        leg["val_config"] = {**config, "lanes": lanes, "length": VALIDATED, "seed": 9}
+        leg["trainer"] = {"max_epochs": 3, "accumulate_grad_batches": 2}
+        legs.append(leg)
+    # A rank that waits for another is ended by this.
+    launch(3, legs, folder / "thirds.json", timeout_s=150)
+    for leg in legs:
+        length = leg["config"]["length"]
+        assert check_leg(leg, 3, 0, rows_by_hand(leg["config"], 3 * length)) == 3 * length
+        batches = [len(Path(f"{leg['out']}-val-rank{rank}.jsonl").read_text().splitlines()) for rank in range(3)]
+        assert batches[0] >= 3 * 3
+        assert len(set(batches)) == 1
