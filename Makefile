@@ -15,7 +15,7 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/demo/demo.py
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 lint: $(VENV)/installed
 	$(BIN)/ruff format --check .

@@ -13,6 +13,8 @@ from streams import samples, stream
 
 from zephon import Loader, stream_digest
 
+# One process for all of them, because they share a job's runs; and these take long on a busy machine.
+pytestmark = [pytest.mark.xdist_group("megatron_checkpoints"), pytest.mark.timeout(900)]
 PROGRAM = Path(__file__).parents[1] / "megatron_lanes.py"
 LAYOUTS = {"DP4": {}, "TP2×DP2": {"tp": 2}, "PP2×DP2": {"pp": 2}, "CP2×DP2": {"cp": 2}, "PP4": {"pp": 4}}
 SAVED_AT, UNTIL = 16, 32

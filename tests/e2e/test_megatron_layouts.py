@@ -14,6 +14,8 @@ from streams import samples, stream
 
 from zephon import Loader
 
+# One process for all of them, because they share a job's runs; and these take long on a busy machine.
+pytestmark = [pytest.mark.xdist_group("megatron_layouts"), pytest.mark.timeout(900)]
 PROGRAM = Path(__file__).parents[1] / "megatron_layouts.py"
 LAYOUTS = {
     "DP4": {},
@@ -148,7 +150,8 @@ def windows(digests: list[str], steps: list[tuple[int, int]]) -> list[list[str]]
 
 
 @pytest.mark.parametrize(
-    "name", [*LAYOUTS, "DP4, rows of three", "DP4 by groups", "replicas", "PP4", "PP4 packed", "CP2×DP2 packed", "chunks"]
+    "name",
+    [*LAYOUTS, "DP4, rows of three", "DP4 by groups", "replicas", "PP4", "PP4 packed", "CP2×DP2 packed", "chunks"],
 )
 def test_every_layout_sees_the_stream_s_global_batches(job: Job, expected: dict[str, list[str]], name: str) -> None:
     steps = [(step["begin"], step["end"]) for step in job.told[name][0]["steps"]]

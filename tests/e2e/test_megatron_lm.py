@@ -23,6 +23,8 @@ from streams import samples, stream
 
 from zephon import Loader
 
+# One process for all of them, because they share a job's runs; and these take long on a busy machine.
+pytestmark = [pytest.mark.xdist_group("megatron_lm"), pytest.mark.timeout(900)]
 PROGRAM = Path(__file__).parents[1] / "megatron_lm_job.py"
 WHEEL = "megatron-core==0.19.2"
 # On the CPU there are no fused kernels; and one layer a model chunk.

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "megatron_gpt_cpu.py"
 STEPS = 50
 
@@ -22,6 +24,7 @@ def run(folder: Path, *options: str) -> dict[int, tuple[float, int]]:
     return {step["step"]: (step["loss"], step["labels"]) for step in steps}
 
 
+@pytest.mark.timeout(900)
 def test_losses_equal_those_of_one_rank(tmp_path: Path) -> None:
     alone = run(tmp_path / "alone", "--until", str(STEPS))
     assert sorted(alone) == list(range(STEPS))
