@@ -30,7 +30,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) build dist demo-data demo-out bench-data
+	rm -rf $(VENV) build dist demo-data demo-out pictures-data pictures-out bench-data
 
 wheels: $(VENV)/installed
-	ZEPHON_WHEELS=1 $(BIN)/python -m pytest -q tests/e2e/test_nemo_wheels.py
+	ZEPHON_WHEELS=1 $(BIN)/python -m pytest -q tests/e2e/test_nemo_wheels.py tests/e2e/test_megatron_launch_wheel.py

@@ -33,15 +33,21 @@ class Outcome(NamedTuple):
 
 
 def run_segment(
-    segment: Segment, *, config: Path, run: Path, save_every: int, follow: Callable[[int], None]
+    segment: Segment,
+    *,
+    config: Path,
+    run: Path,
+    save_every: int,
+    follow: Callable[[int], None],
+    script: Path = TRAIN,
 ) -> Outcome:
-    """Run a segment from the checkpoint in `run`, calling `follow` with each step taken.
+    """Run a segment of `script` from the checkpoint in `run`, calling `follow` with each step taken.
 
     Every rank's standard error goes to a file in `run`. Raises SystemExit, with the last line of it, where a
     rank ends with a status other than 0 without having been killed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [_start(segment, rank, config, run, save_every, Path(folder)) for rank in range(segment.ranks)]
+        ranks = [_start(segment, rank, script, config, run, save_every, Path(folder)) for rank in range(segment.ranks)]
         try:
             outcome = _listen(ranks, segment.kill_at, follow)
             statuses = [process.wait(EXIT_S) for process in ranks]
@@ -60,9 +66,9 @@ def run_segment(
 
 
 def _start(
-    segment: Segment, rank: int, config: Path, run: Path, save_every: int, folder: Path
+    segment: Segment, rank: int, script: Path, config: Path, run: Path, save_every: int, folder: Path
 ) -> subprocess.Popen[str]:
-    command = [sys.executable, str(TRAIN), "--config", str(config), "--run", str(run)]
+    command = [sys.executable, str(script), "--config", str(config), "--run", str(run)]
     command += ["--set", f"backend.kind={segment.backend}", "--rendezvous", str(folder / "rendezvous")]
     command += ["--rank", str(rank), "--ranks", str(segment.ranks)]
     command += ["--until", str(segment.until), "--save-every", str(save_every)]

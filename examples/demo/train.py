@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import torch
 import torch.distributed as dist
 from model import Model
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 import zephon
 
@@ -32,6 +33,13 @@ TIMEOUT = timedelta(seconds=120)
 
 def main() -> None:
     """Train from the checkpoint in --run, or from the start, up to step --until."""
+    arguments = read_arguments()
+    with join(arguments):
+        train(arguments)
+
+
+def read_arguments() -> argparse.Namespace:
+    """Return the command line's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", required=True)
     parser.add_argument("--set", action="append", default=[], help="an override of the configuration: a.b=value")
@@ -41,8 +49,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--until", type=int, required=True)
     parser.add_argument("--save-every", type=int, required=True)
-    arguments = parser.parse_args()
-    # One thread a rank: the demo shares two cores among four ranks.
+    return parser.parse_args()
+
+
+@contextmanager
+def join(arguments: argparse.Namespace) -> Iterator[None]:
+    """Belong to the ranks of the run, with one thread a rank: two cores are shared among up to four."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -52,7 +64,7 @@ def main() -> None:
         timeout=TIMEOUT,
     )
     try:
-        train(arguments)
+        yield
     finally:
         dist.destroy_process_group()
 
@@ -91,7 +103,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 def train_step(
     step: int,
-    model: Model,
+    model: nn.Module,
     optimizer: torch.optim.Optimizer,
     batches: Iterator[Mapping[str, Tensor]],
     micro_batches: int,
@@ -130,7 +142,9 @@ def gather_state(loader: zephon.Loader, *, consumed: int) -> dict[str, Any]:
     return zephon.merge_states(states)
 
 
-def save(path: Path, *, step: int, model: Model, optimizer: torch.optim.Optimizer, stream: Mapping[str, Any]) -> None:
+def save(
+    path: Path, *, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, stream: Mapping[str, Any]
+) -> None:
     """Write the checkpoint so that a crash leaves the old one or the new one, never half of one."""
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
