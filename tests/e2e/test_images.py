@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from pictures import FIXED, picture, picture_stream, write_captions, write_tars
 from PIL import Image
 from streams import take
 
-from zephon import ConfigError, DataError, Loader, StateError, Topology, merge_states, stream_digest
+from zephon import DataError, Loader, StateError, Topology, merge_states, stream_digest
 from zephon.backends.inline import InlineBackend
 from zephon.cli.delivered import Delivered
 from zephon.state.lane_codec import decode_lane
@@ -278,66 +277,3 @@ def test_clips_of_the_docs_have_their_frames_in_time(tmp_path: Path, monkeypatch
         # A patch holds channels, then two frames; frames 0, 2, 4 and 6 grow brighter by 40 levels.
         red = own.view(2, 24, 3, 2, 16)[:, 0, 0, :, 0].flatten()
         assert red.diff().mul(255 * 0.26862954).allclose(torch.tensor(40.0), atol=0.6)
-
-
-CONFLICTS = [
-    ({"pack": {"kind": "concat"}}, "have images"),
-    ({"pack": {"kind": "best_fit_split"}}, "have images"),
-    ({"pack": {"budgets": {"colour": 3}}}, "budgets.colour"),
-    ({"pack": {"kind": "pad", "budgets": {"images": 3}}}, "keeps no budgets"),
-]
-
-
-@pytest.mark.parametrize(("settings", "fault"), CONFLICTS, ids=[fault for _, fault in CONFLICTS])
-def test_settings_that_would_cut_images_are_refused(config: dict[str, Any], settings: Any, fault: str) -> None:
-    with pytest.raises(ConfigError, match=fault):
-        Loader({**config, **settings})
-
-
-def test_sources_whose_images_differ_are_refused(config: dict[str, Any]) -> None:
-    stage = config["sources"]["chat"]["stage"]
-    other = {**stage, "images": {**stage["images"], "resize": FIXED}}
-    sources = {**config["sources"], "chat": {**config["sources"]["chat"], "stage": other}}
-    with pytest.raises(ConfigError, match="one pixel_values"):
-        Loader({**config, "sources": sources})
-    long = {**stage, "max_tokens": 500}
-    sources = {**config["sources"], "chat": {**config["sources"]["chat"], "stage": long}}
-    with pytest.raises(ConfigError, match="max_tokens=500 is more than a row"):
-        Loader({**config, "sources": sources})
-
-
-def test_budgets_bound_every_row_and_are_part_of_the_plan(config: dict[str, Any]) -> None:
-    def most(budgets: dict[str, int]) -> dict[str, float]:
-        with Loader({**config, "pack": {"pool": 16, "budgets": budgets}}) as loader:
-            take(loader, 30)
-            report = loader.report()
-        assert report["work"]["row"]["patches"]["n"] == 60
-        return {measure: values["max"] for measure, values in report["work"]["row"].items()}
-
-    # A row takes nothing over its budget but the document that it starts with.
-    largest = most({"patches": 1})["patches"]
-    assert largest < most({})["patches"]
-    assert most({"patches": int(largest)})["patches"] == largest
-    with Loader({**config, "pack": {"budgets": {"images": 2}}}) as loader:
-        for batch in take(loader, 10):
-            rows = batch["image_positions"][:, 0].tolist()
-            # A document that alone has more keeps its row.
-            assert all(rows.count(row) <= 5 for row in rows)
-        state = loader.state_dict()
-    with Loader(config) as loader, pytest.raises(StateError, match=r"pack\.budgets"):
-        loader.load_state_dict(state)
-
-
-def test_the_command_says_how_much_and_how_evenly(config: dict[str, Any], tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from zephon.cli.main import app
-
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps({**config, "global_batch_size": 4}))
-    result = CliRunner().invoke(app, ["run", str(path), "--steps", "5", "--dp-size", "2"])
-    assert result.exit_code == 0, result.output
-    for words in ("images/s", "patches", "a sequence", "spread over", "micro-batches", "deviation"):
-        assert words in result.output
-    result = CliRunner().invoke(app, ["verify", str(path), "--steps", "4"])
-    assert result.exit_code == 0, result.output

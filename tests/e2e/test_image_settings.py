@@ -1,0 +1,107 @@
+"""Settings of streams with images: what is refused, what budgets bound, and what `zephon run` says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pictures import FIXED, NATIVE, picture_stream, words, write_tars
+from streams import take
+
+from zephon import ConfigError, Loader, StateError
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return picture_stream(tmp_path_factory.mktemp("images"), count=30)
+
+
+CONFLICTS = [
+    ({"pack": {"kind": "concat"}}, "have images"),
+    ({"pack": {"kind": "best_fit_split"}}, "have images"),
+    ({"pack": {"budgets": {"colour": 3}}}, "budgets.colour"),
+    ({"pack": {"kind": "pad", "budgets": {"images": 3}}}, "keeps no budgets"),
+]
+
+
+@pytest.mark.parametrize(("settings", "fault"), CONFLICTS, ids=[fault for _, fault in CONFLICTS])
+def test_settings_that_would_cut_images_are_refused(config: dict[str, Any], settings: Any, fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        Loader({**config, **settings})
+
+
+def test_sources_whose_images_differ_are_refused(config: dict[str, Any]) -> None:
+    stage = config["sources"]["chat"]["stage"]
+    other = {**stage, "images": {**stage["images"], "resize": FIXED}}
+    sources = {**config["sources"], "chat": {**config["sources"]["chat"], "stage": other}}
+    with pytest.raises(ConfigError, match="one pixel_values"):
+        Loader({**config, "sources": sources})
+    long = {**stage, "max_tokens": 500}
+    sources = {**config["sources"], "chat": {**config["sources"]["chat"], "stage": long}}
+    with pytest.raises(ConfigError, match="max_tokens=500 is more than a row"):
+        Loader({**config, "sources": sources})
+
+
+def test_budgets_bound_every_row_and_are_part_of_the_plan(config: dict[str, Any]) -> None:
+    def most(budgets: dict[str, int]) -> dict[str, float]:
+        with Loader({**config, "pack": {"pool": 16, "budgets": budgets}}) as loader:
+            take(loader, 30)
+            report = loader.report()
+        assert report["work"]["row"]["patches"]["n"] == 60
+        return {measure: values["max"] for measure, values in report["work"]["row"].items()}
+
+    # A row takes nothing over its budget but the document that it starts with.
+    largest = most({"patches": 1})["patches"]
+    assert largest < most({})["patches"]
+    assert most({"patches": int(largest)})["patches"] == largest
+    with Loader({**config, "pack": {"budgets": {"images": 2}}}) as loader:
+        for batch in take(loader, 10):
+            rows = batch["image_positions"][:, 0].tolist()
+            # A document that alone has more keeps its row.
+            assert all(rows.count(row) <= 5 for row in rows)
+        state = loader.state_dict()
+    with Loader(config) as loader, pytest.raises(StateError, match=r"pack\.budgets"):
+        loader.load_state_dict(state)
+
+
+def test_the_command_says_how_much_and_how_evenly(config: dict[str, Any], tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from zephon.cli.main import app
+
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({**config, "global_batch_size": 4}))
+    result = CliRunner().invoke(app, ["run", str(path), "--steps", "5", "--dp-size", "2"])
+    assert result.exit_code == 0, result.output
+    for said in ("images/s", "patches", "a sequence", "spread over", "micro-batches", "deviation"):
+        assert said in result.output
+    result = CliRunner().invoke(app, ["verify", str(path), "--steps", "4"])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("resize", [NATIVE, FIXED], ids=["native", "fixed"])
+def test_text_beside_images_gives_batches_without_any(tmp_path: Path, resize: dict[str, Any]) -> None:
+    config = picture_stream(tmp_path, sources=("captions",), resize=resize, count=24)
+    texts = [{"txt": words(number, 30).encode()} for number in range(60)]
+    text = {"path": write_tars(tmp_path / "text", texts), "stage": {"kind": "text"}, "block_samples": 4}
+    sources = {"captions": {**config["sources"]["captions"], "weight": 0.2}, "text": {**text, "weight": 0.8}}
+    config = {
+        **config,
+        "micro_batch_size": 1,
+        "sources": sources,
+        "pack": {"pool": 8, "budgets": {"images": 1}},
+    }
+    counts = []
+    with Loader(config) as loader:
+        for batch in take(loader, 30):
+            images = len(batch["image_grid_thw"])
+            counts.append(images)
+            assert batch["image_positions"].shape == (images, 3)
+            assert batch["pixel_values"].shape[1:] == ((96,) if resize is NATIVE else (3, 32, 32))
+            assert (batch["pixel_values"].shape[0] > 0) == (images > 0)
+        work = loader.report()["work"]["row"]
+    assert set(counts) == {0, 1}
+    assert work["patches"]["min"] == 0
+    assert work["tokens"]["min"] > 0
