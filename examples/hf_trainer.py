@@ -10,91 +10,25 @@ leaves. The main process prints the Trainer's logs as lines of JSON.
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import ExportableState, PrinterCallback
+from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
-from zephon_torch import WholeState, host_group, masked_labels, topology_from_world
+from zephon_torch.hf_trainer import TrainerStream
 
 import zephon
 
 
-class Stream(TrainerCallback, ExportableState):
-    """The stream as the Trainer sees it: an iterable of its inputs, and a part of its checkpoints.
-
-    Give it to `callbacks` and return it from `get_train_dataloader`. The state goes into trainer_state.json as text.
-    For streams without an end: of passes, the Trainer counts steps that change with the number of processes.
-    """
-
-    def __init__(self, config: zephon.Config) -> None:
-        if config.length is not None:
-            raise zephon.ConfigError("length is set, but the Trainer is given max_steps here; leave length out")
-        self._config = config
-        self._saved: str | None = None
-
-    def open(self) -> Stream:
-        """Make the loader, once all processes have met."""
-        self.loader = zephon.Loader(self._config, topology_from_world())
-        # Made here, because all processes are here; not all of them write checkpoints.
-        self._whole = WholeState(self.loader, group=host_group())
-        return self
-
-    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        for batch in self.loader:
-            labels = masked_labels(batch)
-            # `labels` are the next tokens already: as shift_labels the model doesn't shift them again.
-            yield {
-                "input_ids": batch["tokens"],
-                "position_ids": batch["position_ids"],
-                "labels": labels,
-                "shift_labels": labels,
-            }
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Go on from the checkpoint that the Trainer has read."""
-        self._saved = state.stateful_callbacks.get("Stream", {}).get("attributes", {}).get("saved")
-        if self._saved is not None:
-            self.loader.load_state_dict(msgspec.msgpack.decode(base64.b64decode(self._saved)))
-        elif state.global_step:
-            raise zephon.StateError("the checkpoint has no state of the stream; resume from one that was made with it")
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if control.should_save:
-            self._gather()
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if control.should_save:
-            self._gather()
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # Whether this was the best so far, and so is saved, is known afterwards.
-        self._gather()
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.loader.close()
-
-    def state(self) -> dict[str, Any]:
-        """Return what was gathered; only the process that writes asks for it, so nothing is gathered here."""
-        return {"args": {}, "attributes": {"saved": self._saved}}
-
-    def _gather(self) -> None:
-        state = self._whole.state_dict()
-        self._saved = base64.b64encode(msgspec.msgpack.encode(state)).decode()
-
-
 class StreamTrainer(Trainer):
-    """A Trainer that is fed by a Stream among its callbacks."""
+    """A Trainer that is fed by the TrainerStream among its callbacks."""
 
     def get_train_dataloader(self) -> Any:
-        return next(found for found in self.callback_handler.callbacks if isinstance(found, Stream)).open()
+        return next(found for found in self.callback_handler.callbacks if isinstance(found, TrainerStream))
 
 
 class JsonPrinter(TrainerCallback):
@@ -138,9 +72,12 @@ def main() -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=options.vocabulary, **sizes))
-    trainer = StreamTrainer(model=model, args=arguments, callbacks=[Stream(config), JsonPrinter()])
+    stream = TrainerStream(config)
+    # The stream last: so it knows what the others ask for.
+    trainer = StreamTrainer(model=model, args=arguments, callbacks=[JsonPrinter(), stream])
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=get_last_checkpoint(str(options.folder)))
+    stream.close()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
