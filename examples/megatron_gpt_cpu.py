@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--until", type=int, required=True, help="stop after so many steps, of all runs together")
     parser.add_argument("--vocabulary", type=int, default=8192)
     options = parser.parse_args()
+    options.run.mkdir(parents=True, exist_ok=True)
     if options.config is None:
         make_shards(options.run / "data")
     rendezvous = options.run / "rendezvous"
