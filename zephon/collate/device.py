@@ -1,4 +1,4 @@
-"""From a host micro-batch to the trainer's tensors: one code path for every device, equal to the last bit."""
+"""From a host micro-batch to the trainer's tensors: on every device equal to the last bit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from zephon.collate.batch import Batch
 from zephon.collate.host import IMAGE_GRID, IMAGE_ROW, IMAGE_TOKENS, HostBatch, layout
+from zephon.collate.host_text import host_text
 from zephon.collate.images import PixelBuilder
 from zephon.collate.upload import Array, Uploader, make_uploader
 from zephon.errors import ConfigError
@@ -125,25 +126,15 @@ def build_batch(
         arrays += [images.table, *images.pixels]
 
     def build(tensors: list[torch.Tensor]) -> Batch:
-        # An operation costs microseconds before its first element, as much as these sizes take: so, few of them.
         wide, unpredicted, starts, gains, cu_seqlens, *rest = tensors
-        masks = [rest.pop(0)] if host.mask is not None else []
-        # wide[:, :-1] and wide[:, 1:], for half the price of indexing.
-        shape, strides = (rows, length), wide.stride()
-        inputs = wide.as_strided(shape, strides)
-        labels = wide.as_strided(shape, strides, wide.storage_offset() + strides[1])
-        if masks:
-            loss = masks[0][:, 1:].float().view(-1)
+        mask = rest.pop(0) if host.mask is not None else None
+        if device.type == "cpu":
+            text = host_text(host, place, reset=reset_position_ids)
+            entries: dict[str, Any] = {name: torch.from_numpy(array) for name, array in text.items()}
         else:
-            loss = torch.ones(rows * length, dtype=torch.float32, device=device)
-        entries: dict[str, Any] = {
-            "tokens": inputs.long(),
-            "labels": labels.long(),
-            "loss_mask": loss.index_fill_(0, unpredicted, 0.0).view(rows, length),
-            "position_ids": _positions(starts, gains, rows, length, reset=reset_position_ids),
-            "cu_seqlens": cu_seqlens,
-            "max_seqlen": place.max_seqlen,
-        }
+            entries = device_text(wide, mask, unpredicted, starts, gains, reset=reset_position_ids)
+        entries["cu_seqlens"] = cu_seqlens
+        entries["max_seqlen"] = place.max_seqlen
         if attention_mask:
             entries["attention_mask"] = _attention(starts, rows, length)
         if rest and pixels is not None:
@@ -153,6 +144,35 @@ def build_batch(
     batch = uploader.build(arrays, build)
     batch.host_bytes = sum(array.nbytes for array in arrays)
     return batch
+
+
+def device_text(
+    wide: torch.Tensor,
+    mask: torch.Tensor | None,
+    unpredicted: torch.Tensor,
+    starts: torch.Tensor,
+    gains: torch.Tensor,
+    *,
+    reset: bool,
+) -> dict[str, Any]:
+    """Return what host_text does, of the tensors of HostBatch and Layout, on whatever device they are."""
+    # An operation costs microseconds before its first element, as much as these sizes take: so, few of them.
+    rows, width = wide.shape
+    length = width - 1
+    # wide[:, :-1] and wide[:, 1:], for half the price of indexing.
+    shape, strides = (rows, length), wide.stride()
+    inputs = wide.as_strided(shape, strides)
+    labels = wide.as_strided(shape, strides, wide.storage_offset() + strides[1])
+    if mask is None:
+        loss = torch.ones(rows * length, dtype=torch.float32, device=wide.device)
+    else:
+        loss = mask[:, 1:].float().view(-1)
+    return {
+        "tokens": inputs.long(),
+        "labels": labels.long(),
+        "loss_mask": loss.index_fill_(0, unpredicted, 0.0).view(rows, length),
+        "position_ids": _positions(starts, gains, rows, length, reset=reset),
+    }
 
 
 def image_entries(table: torch.Tensor, images: list[torch.Tensor], pixels: PixelBuilder) -> dict[str, Any]:

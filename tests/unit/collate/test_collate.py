@@ -8,8 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zephon.collate.batch import Batch
-from zephon.collate.device import Collator, collate, resolve_device
-from zephon.collate.host import HostBatch
+from zephon.collate.device import Collator, collate, device_text, resolve_device
+from zephon.collate.host import HostBatch, layout
+from zephon.collate.host_text import host_text
 from zephon.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -54,6 +55,21 @@ def test_batch_equals_the_token_by_token_reference(
     assert np.array_equal(batch["attention_mask"][:, 0].numpy(), same & causal)
     assert batch["max_seqlen"] == max(np.diff(want["cu_seqlens"]))
     assert batch.sequences == host.sequences
+
+
+@given(hosts(), st.booleans(), st.booleans())
+def test_numpy_and_torch_build_the_same_text(case: tuple[HostBatch, int], mask_boundary: bool, reset: bool) -> None:
+    host, align = case
+    rows, width = host.tokens.shape
+    place = layout(host.pieces, rows, width - 1, mask_boundary=mask_boundary, align=align)
+    arrays = host.tokens, host.mask, place.unpredicted, place.starts, place.gains
+    tensors = [None if array is None else torch.from_numpy(array) for array in arrays]
+    want = device_text(*tensors, reset=reset)  # type: ignore[arg-type]
+    found = host_text(host, place, reset=reset)
+    assert list(found) == list(want)
+    for name, array in found.items():
+        assert torch.from_numpy(array).dtype == want[name].dtype, name
+        assert torch.equal(torch.from_numpy(array), want[name]), name
 
 
 def test_shapes_and_dtypes_are_as_promised() -> None:
