@@ -74,24 +74,32 @@ def expected_batches(config: dict[str, Any], steps: int) -> list[list[str]]:
     ]
 
 
-def test_a_yaml_runs_a_script_on_zephons_data_and_resumes_at_another_size(data: dict[str, Any], tmp_path: Path) -> None:
+def test_a_yaml_runs_a_script_on_zephons_data_resumes_at_another_size_and_stops_for_an_error(
+    data: dict[str, Any], tmp_path: Path
+) -> None:
     file = tmp_path / "run.yaml"
     section = {"backend": "zephon", "config": data["file"], "valid": {"config": data["file"], "lanes": 4}}
     arguments = {"seq_length": 32, "micro_batch_size": 1, "global_batch_size": BATCH, "train_iters": 2, "eval_iters": 2}
-    keep = {"save": str(tmp_path), "load": str(tmp_path), "out": str(tmp_path)}
-    file.write_text(yaml.safe_dump({"data": section, "train": arguments, "checkpoint": keep}))
-    steps: list[list[str]] = []
-    valid = []
-    for number, world in enumerate((1, 2)):
-        check_ended_well(launched(tmp_path / f"run{number}", ["--config", str(file), str(SCRIPT)], world=world))
-        told = told_of(tmp_path, world)
-        assert {one["begin"] for one in told} == {number * 2 * BATCH}
-        steps += global_batches(told, micro=1)
-        valid.append([row for one in told for batch in one["valid"] for row in batch])
-    assert steps == expected_batches(data["config"], 4)
+    file.write_text(yaml.safe_dump({"data": section, "train": arguments}))
+    keep = [f"save={tmp_path}", f"load={tmp_path}"]
+    outs = [tmp_path / name for name in ("peers", "two", "wrong")]
+    # Tensor-parallel peers of one data-parallel rank, then two of these; then rows of another length.
+    runs = [(keep, ["--tensor-model-parallel-size", "2"]), (keep, []), (["train.seq_length=16"], [])]
+    words: list[str] = []
+    for out, (overrides, own) in zip(outs, runs, strict=True):
+        out.mkdir()
+        words += ["--config", str(file), *overrides, f"out={out}", str(SCRIPT), *own, NEXT]
+    for ended in launched(tmp_path / "ranks", words, world=2):
+        assert ended.status == 1
+        assert "sequence_length=32, but --seq-length is 16" in ended.err
+    assert not list(outs[2].glob("rank*"))
+    told = [told_of(out, 2) for out in outs[:2]]
+    assert [{one["begin"] for one in run} for run in told] == [{0}, {2 * BATCH}]
+    assert [batch for run in told for batch in global_batches(run, micro=1)] == expected_batches(data["config"], 4)
     # Validation gives the same rows each time, cut among the ranks.
-    assert set(valid[0]) < set(valid[1])
-    seen = json.loads((tmp_path / "arguments.json").read_text())
+    valid = [{row for one in run if one["valid"] for batch in one["valid"] for row in batch} for run in told]
+    assert valid[0] < valid[1]
+    seen = json.loads((outs[1] / "arguments.json").read_text())
     assert (seen["dataloader_type"], seen["beside"]) == ("external", "beside")
 
 
@@ -131,13 +139,3 @@ def test_the_shipped_yamls_run_on_the_cpu(data: dict[str, Any], tmp_path: Path) 
         assert [len(batch) for batch in batches] == [BATCH, BATCH]
         assert len({digest for batch in batches for digest in batch}) == 2 * BATCH
     assert global_batches(told_of(tmp_path / "text", 1), micro=1) == expected_batches(data["config"], 2)
-
-
-def test_an_error_of_the_stream_ends_the_run_with_its_message(data: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    arguments = {"seq_length": 16, "micro_batch_size": 1, "global_batch_size": 4, "train_iters": 1, "eval_iters": 0}
-    section = {"backend": "zephon", "config": data["file"]}
-    file.write_text(yaml.safe_dump({"data": section, **arguments, "out": str(tmp_path)}))
-    (ended,) = launched(tmp_path, ["--config", str(file), str(SCRIPT)], world=1)
-    assert ended.status == 1
-    assert "sequence_length=32, but --seq-length is 16" in ended.err
