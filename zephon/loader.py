@@ -150,9 +150,13 @@ class Loader:
         self._lanes = mine
         self._generation += 1
 
-    def report(self) -> dict[str, Any]:
-        """Return what this rank was given since the loader was made, and where its sources are, as plain values."""
-        return report(self._totals, self._make_plan(), self.state_dict(), inexact_pixels=inexact_pixels(self._config))
+    def report(self, *, places: bool = True) -> dict[str, Any]:
+        """Return what this rank was given since the loader was made, and where its sources are, as plain values.
+
+        `places=False` leaves out `epochs` and `bad_samples`: they take as long as a state_dict() of all lanes.
+        """
+        state = self.state_dict() if places else {"consumed": self._consumed}
+        return report(self._totals, self._make_plan(), state, inexact_pixels=inexact_pixels(self._config))
 
     def close(self) -> None:
         """Leave no thread, process or shared memory behind; may be called again, by any thread."""

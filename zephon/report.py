@@ -59,7 +59,8 @@ def report(
     sequences, tokens, documents, capacity_tokens   rows given, real tokens and documents begun in them, and their room
     packing_efficiency                              tokens / capacity_tokens
     pulled, delivered                               tokens by source: taken by the lanes, and given in rows
-    epochs                                          by source [lowest, highest]: lanes drift, so a range
+    epochs                                          by source [lowest, highest]: lanes drift, so a range; like
+                                                    bad_samples only where the state has its lanes
     bad_samples                                     skipped ones by source, since the stream's beginning
     consumed, wait_s                                position; seconds that `next` waited
     host_bytes                                      bytes handed to the device
@@ -69,9 +70,30 @@ def report(
     inexact_pixels                                  sources whose images a GPU may decode: equal but for last bits
     """
     names = sorted(plan["sources"])
+    return {
+        "sequences": totals.rows,
+        "tokens": totals.tokens,
+        "documents": totals.documents,
+        "capacity_tokens": totals.capacity,
+        "packing_efficiency": totals.tokens / totals.capacity if totals.capacity else 0.0,
+        "pulled": {name: totals.pulled.get(name, 0) for name in names},
+        "delivered": {name: totals.delivered.get(name, 0) for name in names},
+        **(_places(plan, state["lanes"]) if "lanes" in state else {}),
+        "consumed": state["consumed"],
+        "wait_s": totals.wait_s,
+        "host_bytes": totals.host_bytes,
+        **totals.work.totals(),
+        "work": totals.work.spread(),
+        "inexact_pixels": list(inexact_pixels),
+    }
+
+
+def _places(plan: Mapping[str, Any], lanes: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the sources' epochs and bad samples, from every lane's state."""
+    names = sorted(plan["sources"])
     epochs: dict[str, list[int]] = {name: [] for name in names}
     bad = dict.fromkeys(names, 0)
-    for number, data in state["lanes"].items():
+    for number, data in lanes.items():
         lane = decode_lane(data, place=f"lane {number}")
         for source in lane.sources:
             spec = plan["sources"][source.name]
@@ -82,19 +104,6 @@ def report(
                 epochs[source.name].append(epoch % ENDLESS_PASS)
             bad[source.name] += source.bad
     return {
-        "sequences": totals.rows,
-        "tokens": totals.tokens,
-        "documents": totals.documents,
-        "capacity_tokens": totals.capacity,
-        "packing_efficiency": totals.tokens / totals.capacity if totals.capacity else 0.0,
-        "pulled": {name: totals.pulled.get(name, 0) for name in names},
-        "delivered": {name: totals.delivered.get(name, 0) for name in names},
         "epochs": {name: [min(seen, default=0), max(seen, default=0)] for name, seen in epochs.items()},
         "bad_samples": bad,
-        "consumed": state["consumed"],
-        "wait_s": totals.wait_s,
-        "host_bytes": totals.host_bytes,
-        **totals.work.totals(),
-        "work": totals.work.spread(),
-        "inexact_pixels": list(inexact_pixels),
     }

@@ -41,6 +41,14 @@ def test_the_report_counts_what_was_given(config: dict[str, Any]) -> None:
     assert last["bad_samples"] == {"code": 0, "web": 0}
 
 
+def test_a_report_without_places_is_the_rest_of_it(config: dict[str, Any]) -> None:
+    with Loader(config) as loader:
+        take(loader, 5)
+        whole = loader.report()
+        del whole["epochs"], whole["bad_samples"]
+        assert loader.report(places=False) == whole
+
+
 def test_the_report_counts_through_passes_and_states(config: dict[str, Any]) -> None:
     with Loader({**config, "length": 10}) as loader:
         list(loader)
