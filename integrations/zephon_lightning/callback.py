@@ -104,4 +104,5 @@ def _module_of(trainer: Trainer) -> Any:
 
 def _logs_now(trainer: Trainer) -> bool:
     every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-    return bool(every) and trainer.global_step % every == 0
+    # At the end of a global batch: global_step stays the same while gradients are accumulated.
+    return bool(every) and trainer.global_step % every == 0 and not trainer.fit_loop._should_accumulate()

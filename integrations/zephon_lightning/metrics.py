@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
 from zephon import Loader
+
+# Epochs are read from the states of all lanes: milliseconds for 64 of them.
+PLACES_EVERY_S = 30.0
 
 
 class Metrics:
@@ -14,10 +18,12 @@ class Metrics:
     def __init__(self) -> None:
         self._last: dict[str, Any] = {}
         self._at_s = 0.0
+        self._placed_at_s = -math.inf
 
     def start(self, loader: Loader) -> None:
         """Begin the first interval."""
-        self._last, self._at_s = loader.report(), time.perf_counter()
+        self._last, self._at_s = loader.report(places=False), time.perf_counter()
+        self._placed_at_s = -math.inf
 
     def since(self, loader: Loader) -> tuple[dict[str, float], dict[str, float]]:
         """Return the rate, and the other figures, of the interval that ends now; the next one begins.
@@ -28,8 +34,11 @@ class Metrics:
         zephon/mixture/NAME                part of the delivered tokens that came from a source
         zephon/epoch/NAME                  a source's lowest epoch among this rank's lanes
         zephon/epoch_max/NAME              the highest; lanes drift, so an epoch is a range
+
+        Epochs are left out where they were given less than PLACES_EVERY_S ago.
         """
-        now, at_s = loader.report(), time.perf_counter()
+        places = time.perf_counter() - self._placed_at_s >= PLACES_EVERY_S
+        now, at_s = loader.report(places=places), time.perf_counter()
         last, seconds = self._last, max(at_s - self._at_s, 1e-9)
         self._last, self._at_s = now, at_s
         tokens = now["tokens"] - last["tokens"]
@@ -40,7 +49,9 @@ class Metrics:
         }
         for name, count in now["delivered"].items():
             others[f"zephon/mixture/{name}"] = (count - last["delivered"][name]) / tokens if tokens else 0.0
-        for name, (lowest, highest) in now["epochs"].items():
+        if places:
+            self._placed_at_s = at_s
+        for name, (lowest, highest) in now.get("epochs", {}).items():
             others[f"zephon/epoch/{name}"] = float(lowest)
             others[f"zephon/epoch_max/{name}"] = float(highest)
         return {"zephon/tokens_per_s": tokens * loader.topology.dp_size / seconds}, others
