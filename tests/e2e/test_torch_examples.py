@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import os
 import random
-import subprocess
-import sys
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,21 @@ import torch
 import yaml
 from msgspec.structs import replace
 from oracle_plan import Doc
-from streams import stream
+from rank_processes import check_ended_well, run_ranks
+from streams import stream, take
 from torch.nn.functional import cross_entropy
 
-from zephon import Loader, load_config
+from zephon import Loader, load_config, stream_digest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "tests" / "example_rank.py"
+# What takes longest to import.
+PRELOAD = {
+    "pytorch_dcp.py": ["zephon_torch", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp"],
+    "accelerate_train.py": ["zephon_torch", "accelerate"],
+    "hf_trainer.py": ["zephon_torch.hf_trainer", "transformers.trainer", "transformers.models.llama.modeling_llama"],
+}
 STEPS = 3
 VOCABULARY = 500
 
@@ -47,22 +54,16 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launch(example: str, config: Path, folder: Path, *, ranks: int, until: int, more: Sequence[str] = ()) -> list[Any]:
-    """Run an example on so many processes, as its docstring says, and return the lines that it printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command += [
-        str(ROOT / "examples" / example),
-        "--config",
-        str(config),
-        "--folder",
-        str(folder),
-        "--until",
-        str(until),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command += ["--vocabulary", str(VOCABULARY), *more]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-6000:]
-    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    """Run an example on so many processes, as torchrun does, and return the lines that the first one printed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = ["--port", str(port), "--example", str(ROOT / "examples" / example), "--config", str(config)]
+    arguments += ["--folder", str(folder), "--until", str(until), "--vocabulary", str(VOCABULARY), *more]
+    processes = folder.with_name(f"{folder.name}-{until}")
+    ended = run_ranks(PROGRAM, arguments, world=ranks, folder=processes, seconds=200, preload=PRELOAD[example])
+    check_ended_well(ended)
+    return [json.loads(line) for line in ended[0].out.splitlines() if line.startswith("{")]
 
 
 def losses(lines: list[Any]) -> list[float]:
@@ -117,3 +118,9 @@ def test_the_hf_trainer_goes_on_on_another_number_of_processes(config: Path, tmp
     assert len(set(whole)) == 2 * STEPS
     found = resumed("hf_trainer.py", [(2, []), (1, [])], config, tmp_path / "run")
     assert found == pytest.approx(whole, **CLOSE)
+    written = tmp_path / "run" / f"checkpoint-{2 * STEPS}" / "trainer_state.json"
+    state = json.loads(written.read_text())["stateful_callbacks"]["zephon"]
+    lanes = {lane: base64.b64decode(text) for lane, text in state["lanes"].items()}
+    with Loader(replace(load_config(config), micro_batch_size=12)) as loader:
+        take(loader, 2 * STEPS)
+        assert stream_digest({**state, "lanes": lanes}) == stream_digest(loader.state_dict())
