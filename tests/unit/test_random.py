@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zephon.hashing import draw
-from zephon.random import SampleRandom, sample_random
+from zephon.random import SampleRandom, attachment_random, sample_random
 
 
 def random() -> SampleRandom:
@@ -82,3 +82,14 @@ def test_numpy_generator_depends_on_the_key_alone() -> None:
     rng.bits()
     assert rng.numpy().integers(0, 1 << 30, 10).tolist() == first
     assert SampleRandom(7).numpy().integers(0, 1 << 30, 10).tolist() != first
+
+
+def test_each_attachment_draws_for_itself_and_always_the_same() -> None:
+    base = {"seed": 1, "source": "web", "epoch": 0, "block": 3, "sample": 4, "number": 0}
+    others = [{name: 7 if name != "source" else "code"} for name in base]
+    draws = [attachment_random(**{**base, **other}).bits() for other in [{}, *others]]  # type: ignore[arg-type]
+    assert len(set(draws)) == len(draws)
+    # For ever: another value is another stream of pixels.
+    assert draws[0] == 6474590596384895175
+    plain = {name: value for name, value in base.items() if name != "number"}
+    assert draws[0] != sample_random(**plain).bits()  # type: ignore[arg-type]

@@ -97,6 +97,19 @@ def test_every_row_gets_its_own_in_order_within_the_bound(rows: list[list[int]],
     assert not feed.orders
 
 
+def test_what_is_taken_makes_room_for_later_rows() -> None:
+    feed: Any = FakeFeed()
+    # Room for one row of 105 bytes (two images of 2 x 2 pixels and three of 3 x 3), not for two.
+    materialiser = Materialiser(feed, limit_bytes=150)
+    for sequence in range(3):
+        materialiser.add(sequence, row(0, [2, 3]))
+    assert len(feed.orders) == 2
+    for sequence, left in enumerate((2, 2, 0)):
+        materialiser.take(sequence)
+        # The next row's are under way before they are asked for.
+        assert len(feed.orders) == left
+
+
 def test_closing_gives_up_what_was_ordered() -> None:
     feed: Any = FakeFeed()
     materialiser = Materialiser(feed, limit_bytes=1 << 20)
