@@ -40,7 +40,7 @@ RULES: dict[str, dict[str, Any]] = {
 }
 BATCH = 8
 WORKERS = 2
-WARM_S = 4.0
+WARM_S = 6.0
 
 
 def main() -> None:
