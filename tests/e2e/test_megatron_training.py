@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "megatron_gpt_cpu.py"
 STEPS = 50
@@ -25,12 +27,15 @@ def run(folder: Path, *options: str) -> dict[int, tuple[float, int]]:
 
 
 @pytest.mark.timeout(900)
-def test_losses_equal_those_of_one_rank(tmp_path: Path) -> None:
-    alone = run(tmp_path / "alone", "--until", str(STEPS))
+def test_losses_equal_those_of_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
+    example = runpy.run_path(str(EXAMPLE))
+    example["make_shards"](tmp_path / "data")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(example["small_config"](tmp_path / "data")))
+    alone = run(tmp_path / "alone", "--until", str(STEPS), "--config", str(tmp_path / "config.yaml"))
     assert sorted(alone) == list(range(STEPS))
-    # The same weights to begin with.
-    for name in ("data", "step_0000000"):
-        shutil.copytree(tmp_path / "alone" / name, tmp_path / "others" / name)
+    # The same weights to begin with; and shards that the example makes itself, with the same bytes.
+    shutil.copytree(tmp_path / "alone" / "step_0000000", tmp_path / "others" / "step_0000000")
     others = run(tmp_path / "others", "--until", "25", "--ranks", "4", "--pp", "2")
     assert sorted(others) == list(range(25))
     resumed = run(tmp_path / "others", "--until", str(STEPS), "--ranks", "2", "--tp", "2")
