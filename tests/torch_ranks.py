@@ -19,7 +19,7 @@ from typing import Any
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
-from zephon_torch import LoaderState, WholeState, gather_state, raise_together, topology_from_mesh
+from zephon_torch import LoaderState, WholeState, gather_state, load_loader, raise_together, topology_from_mesh
 
 from zephon import Loader, StateError, ZephonError, load_config, stream_digest
 
@@ -39,7 +39,10 @@ def on_mesh(leg: dict[str, Any], lines: list[Any]) -> None:
         consumed = loader.consumed
         state = LoaderState(loader, consumed=lambda: consumed)
         if leg["load"]:
-            dcp.load({"data": state}, checkpoint_id=leg["load"])
+            if leg["asynchronous"]:
+                load_loader(loader, leg["load"])
+            else:
+                dcp.load({"data": state}, checkpoint_id=leg["load"])
             consumed = loader.consumed
         lines.append(["start", loader.consumed])
         for step, batch in enumerate(loader):
@@ -56,15 +59,17 @@ def on_mesh(leg: dict[str, Any], lines: list[Any]) -> None:
             saving.result()
         whole = WholeState(loader, consumed=lambda: consumed).state_dict()
         lines.append(["digest", stream_digest(whole)])
-        fail_on_one_rank(loader, lines)
+        fail_on_one_rank(loader, leg["save"], lines)
 
 
-def fail_on_one_rank(loader: Loader, lines: list[Any]) -> None:
+def fail_on_one_rank(loader: Loader, saved: str, lines: list[Any]) -> None:
     """A rank that can't give its part makes all ranks fail, with its words."""
     last = dist.get_rank() == dist.get_world_size() - 1
     attempts = [
         lambda: gather_state(StateError("part is gone") if last else loader.state_dict()),
         lambda: WholeState(loader, consumed=lambda: -1 if last else loader.consumed).state_dict(),
+        # One rank looks in the wrong place.
+        lambda: load_loader(loader, saved, key="elsewhere" if last else "data"),
     ]
     for attempt in attempts:
         try:
