@@ -33,11 +33,24 @@ def main() -> None:
     torch.set_num_threads(1)
 
     accelerator = Accelerator(cpu=True)
+    train(accelerator, options)
+    # Before the process group: where DDP's reducer is the last to let go of a gloo group, torch can wait for ever.
+    accelerator.free_memory()
+    accelerator.end_training()
+
+
+def train(accelerator: Accelerator, options: argparse.Namespace) -> None:
+    """Train and save; the stream's position is the step."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(options.vocabulary, 64), torch.nn.Linear(64, options.vocabulary))
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
     config = zephon.load_config(options.config)
-    micro_batches = config.global_batch_size // (accelerator.num_processes * config.micro_batch_size)
+    micro_batches, rest = divmod(config.global_batch_size, accelerator.num_processes * config.micro_batch_size)
+    if rest:
+        raise zephon.ConfigError(
+            f"global_batch_size={config.global_batch_size} isn't whole micro-batches of all ranks; "
+            f"make it a multiple of {accelerator.num_processes * config.micro_batch_size}"
+        )
 
     # The loader isn't prepared: it shards by itself, and gives tensors on the device.
     with zephon.Loader(config, topology_from_world()) as loader:
@@ -66,7 +79,6 @@ def main() -> None:
             if accelerator.is_main_process:
                 print(json.dumps({"step": step, "consumed": loader.consumed, "loss": mean.item()}), flush=True)
         accelerator.save_state(str(options.folder / f"step-{loader.consumed // config.global_batch_size:06d}"))
-    accelerator.end_training()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ leaves. The main process prints the Trainer's logs as lines of JSON.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 from pathlib import Path
@@ -49,15 +50,29 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
+    train(options)
+    # Before the process group: where DDP's reducer is the last to let go of a gloo group, torch can wait for ever.
+    gc.collect()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
+
+def train(options: argparse.Namespace) -> None:
+    """Let the Trainer train and save."""
     config = zephon.load_config(options.config)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    accumulate, rest = divmod(config.global_batch_size, ranks * config.micro_batch_size)
+    if rest:
+        raise zephon.ConfigError(
+            f"global_batch_size={config.global_batch_size} isn't whole micro-batches of all processes; "
+            f"make it a multiple of {ranks * config.micro_batch_size}"
+        )
     arguments = TrainingArguments(
         output_dir=str(options.folder),
         max_steps=options.until,
         # The Trainer's own batch arithmetic, for its logs and its accumulation.
         per_device_train_batch_size=config.micro_batch_size,
-        gradient_accumulation_steps=config.global_batch_size // (ranks * config.micro_batch_size),
+        gradient_accumulation_steps=accumulate,
         # The stream knows where it is: nothing is to be skipped.
         ignore_data_skip=True,
         lr_scheduler_type="constant",
@@ -78,8 +93,6 @@ def main() -> None:
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=get_last_checkpoint(str(options.folder)))
     stream.close()
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -52,7 +52,12 @@ def train(options: argparse.Namespace) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     config = zephon.load_config(options.config)
     topology = topology_from_mesh(mesh)
-    micro_batches = config.global_batch_size // (topology.dp_size * config.micro_batch_size)
+    micro_batches, rest = divmod(config.global_batch_size, topology.dp_size * config.micro_batch_size)
+    if rest:
+        raise zephon.ConfigError(
+            f"global_batch_size={config.global_batch_size} isn't whole micro-batches of all ranks; "
+            f"make it a multiple of {topology.dp_size * config.micro_batch_size}"
+        )
 
     with zephon.Loader(config, topology) as loader:
         stream = LoaderState(loader)
