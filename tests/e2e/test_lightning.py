@@ -197,8 +197,8 @@ def test_finite_epochs_end_together_on_three_ranks(folder: Path, config: dict[st
         leg["val_config"] = {**config, "lanes": lanes, "length": VALIDATED, "seed": 9}
         leg["trainer"] = {"max_epochs": 3, "accumulate_grad_batches": 2}
         legs.append(leg)
-    # A rank that waits for another is ended by this.
-    launch(3, legs, folder / "thirds.json", timeout_s=150)
+    # Ranks that wait for each other are ended by the launch's timeout.
+    launch(3, legs, folder / "thirds.json")
     for leg in legs:
         length = leg["config"]["length"]
         assert check_leg(leg, 3, 0, rows_by_hand(leg["config"], 3 * length)) == 3 * length
