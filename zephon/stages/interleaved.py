@@ -17,10 +17,9 @@ from zephon.page import Wanted
 from zephon.random import SampleRandom
 from zephon.stages.chat import read_json
 from zephon.stages.documents import Documents
-from zephon.stages.edges import edge_token, need_joins, need_tokenizer
 from zephon.stages.fields import BadSampleError, half_pair, read_field
 from zephon.stages.pictures import Gallery, Images, image_bytes
-from zephon.stages.segments import METADATA, Long, Segment, SegmentWriter
+from zephon.stages.segments import METADATA, Long, Segment, SegmentWriter, joining_tokenizer, make_writer
 from zephon.stages.stage import SampleRandomOf, Stage
 from zephon.tokenizer import LoadedTokenizer
 
@@ -77,21 +76,10 @@ class InterleavedStage(Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, max_tokens=self.max_tokens or capacity, long=self.long or long)
 
     def build(self, tokenizer: LoadedTokenizer | None, *, place: str) -> Stage:
-        tokenizer = need_tokenizer(tokenizer, place=place)
-        need_joins(tokenizer, place=place, remedy="use a tokenizer.json without add_prefix_space")
-        if self.max_tokens is None or self.long is None:
-            raise ConfigError(f"{place}.max_tokens and long are unset; set them where no row gives a length")
+        tokenizer = joining_tokenizer(tokenizer, place=place)
         if (self.parts is None) == (self.texts is None) or (self.texts is not None and self.images_field is None):
             raise ConfigError(f"{place}: set either parts, or texts and images_field")
-        writer = SegmentWriter(
-            self.images,
-            tokenizer,
-            before=(edge_token(tokenizer, "bos", place=place),) if self.bos else (),
-            after=(edge_token(tokenizer, "eos", place=place),) if self.eos else (),
-            max_tokens=self.max_tokens,
-            long=self.long,
-            place=place,
-        )
+        writer = make_writer(self, tokenizer, place=place)
         return _Interleaved(self, Gallery(self.images, place=f"{place}.images"), writer, place=place)
 
 
@@ -103,18 +91,7 @@ class _Interleaved:
         self._place = place
 
     def documents(self, samples: Sequence[Sample], random: SampleRandomOf) -> Documents:
-        owners: list[int] = []
-        written: list[list[Segment]] = []
-        bad: dict[int, str] = {}
-        for number, sample in enumerate(samples):
-            try:
-                segments = self._segments(sample)
-            except BadSampleError as error:
-                bad[number] = str(error)
-                continue
-            owners.append(number)
-            written.append(segments)
-        return self._writer.write(owners, written, bad, num_samples=len(samples))
+        return self._writer.documents(samples, self._segments)
 
     def materialise(self, sample: Sample, wanted: Wanted, rng: SampleRandom) -> NDArray[np.uint8]:
         images = [element for element in self._elements(sample) if isinstance(element, bytes)]

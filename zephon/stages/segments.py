@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zephon.errors import ConfigError
+from zephon.formats.sample import Sample
 from zephon.page import COLUMNS
 from zephon.stages.cuts import cut
 from zephon.stages.documents import Documents, Draft, write_documents
-from zephon.stages.edges import edge_token
+from zephon.stages.edges import edge_token, need_joins, need_tokenizer
+from zephon.stages.fields import BadSampleError
 from zephon.stages.pictures import Images, Picture
 from zephon.tokenizer import LoadedTokenizer
 
@@ -22,6 +25,21 @@ Long = Literal["split", "truncate", "drop"]
 METADATA = ("images", "patches", "cost")
 # Attention work is counted in 2^10 pairs of tokens or patches.
 COST_SHIFT = 10
+
+
+class Settings(Protocol):
+    """What stages with images have in common."""
+
+    @property
+    def images(self) -> Images: ...
+    @property
+    def bos(self) -> bool: ...
+    @property
+    def eos(self) -> bool: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def long(self) -> Long | None: ...
 
 
 class SegmentWriter:
@@ -52,6 +70,21 @@ class SegmentWriter:
         )
         # A row's last token is a label only, so that a piece which ends with a placeholder gets one more.
         self._closer = () if self._end else (edge_token(tokenizer, "eos", place=place),)
+
+    def documents(self, samples: Sequence[Sample], segments_of: Callable[[Sample], list[Segment]]) -> Documents:
+        """Return the samples' documents, of the segments that each is made of; what has none to give is bad."""
+        owners: list[int] = []
+        written: list[list[Segment]] = []
+        bad: dict[int, str] = {}
+        for number, sample in enumerate(samples):
+            try:
+                segments = segments_of(sample)
+            except BadSampleError as error:
+                bad[number] = str(error)
+                continue
+            owners.append(number)
+            written.append(segments)
+        return self.write(owners, written, bad, num_samples=len(samples))
 
     def write(self, owners: Sequence[int], samples: Sequence[Sequence[Segment]], bad: dict[int, str], *,
               num_samples: int) -> Documents:  # fmt: skip
@@ -152,6 +185,28 @@ class SegmentWriter:
             pieces = {"split": pieces, "truncate": pieces[:1], "drop": []}[self._long]
         held = list(zip(places, pictures, strict=True))
         return [(a, b, [(place, picture) for place, picture in held if a <= place < b]) for a, b in pieces]
+
+
+def make_writer(settings: Settings, tokenizer: LoadedTokenizer, *, place: str) -> SegmentWriter:
+    """Return the writer of a stage. Raises ConfigError where the tokenizer or the settings don't allow it."""
+    if settings.max_tokens is None or settings.long is None:
+        raise ConfigError(f"{place}.max_tokens and long are unset; set them where no row gives a length")
+    return SegmentWriter(
+        settings.images,
+        tokenizer,
+        before=(edge_token(tokenizer, "bos", place=place),) if settings.bos else (),
+        after=(edge_token(tokenizer, "eos", place=place),) if settings.eos else (),
+        max_tokens=settings.max_tokens,
+        long=settings.long,
+        place=place,
+    )
+
+
+def joining_tokenizer(tokenizer: LoadedTokenizer | None, *, place: str) -> LoadedTokenizer:
+    """Return the tokenizer, if it tokenizes texts beside images as it does alone. Raises ConfigError otherwise."""
+    tokenizer = need_tokenizer(tokenizer, place=place)
+    need_joins(tokenizer, place=place, remedy="use a tokenizer.json without add_prefix_space")
+    return tokenizer
 
 
 def _row(place: int, picture: Picture) -> tuple[int, ...]:
