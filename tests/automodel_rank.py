@@ -6,7 +6,6 @@ checkpointer's files are AutoModel's and torchdata's own; else this project's, o
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.machinery
 import itertools
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from rank_options import rank_options
 from zephon_nemo import StreamDataset, spread_states
 
 from zephon import ZephonError
@@ -139,13 +139,7 @@ def digests(batch: dict[str, torch.Tensor]) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world", type=int, required=True)
-    parser.add_argument("--rendezvous", required=True)
-    parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = rank_options()
     rendezvous = f"file://{options.rendezvous}"
     dist.init_process_group("gloo", init_method=rendezvous, rank=options.rank, world_size=options.world)
     told = [one_run(run) for run in json.loads(options.runs.read_text())]

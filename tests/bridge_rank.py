@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch.distributed as dist
+from rank_options import rank_options
 
 HERE = Path(__file__).resolve().parent / "megatron_bridge"
 sys.path.insert(0, str(HERE))
@@ -31,13 +31,7 @@ from zephon import ZephonError  # noqa: E402
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world", type=int, required=True)
-    parser.add_argument("--rendezvous", required=True)
-    parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = rank_options()
     initialize_rerun_state_machine()
     told = []
     for number, run in enumerate(json.loads(options.runs.read_text())):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
 from itertools import islice
@@ -13,19 +12,14 @@ import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
 from megatron_layouts import layout
+from rank_options import rank_options
 from zephon_megatron import find_place, lane_shards, load_lane_shards
 
 from zephon import Loader, ZephonError, merge_states, stream_digest
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world", type=int, required=True)
-    parser.add_argument("--rendezvous", required=True)
-    parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = rank_options()
     # All that dist_checkpointing's saving needs of CUDA.
     torch.cuda.synchronize = lambda: None  # type: ignore[assignment]
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]

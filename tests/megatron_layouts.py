@@ -6,7 +6,6 @@ each run makes its layout, asks the provider for data, takes steps, saves and co
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 from argparse import Namespace
@@ -19,6 +18,7 @@ from megatron.core import num_microbatches_calculator as calculator
 from megatron.core import parallel_state
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.rerun_state_machine import RerunDataIterator, initialize_rerun_state_machine
+from rank_options import rank_options
 from zephon_megatron import make_provider
 
 from zephon import ZephonError
@@ -27,13 +27,7 @@ KEYS = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask", "cu_s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--world", type=int, required=True)
-    parser.add_argument("--rendezvous", required=True)
-    parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = rank_options()
     initialize_rerun_state_machine()
     told = []
     for number, run in enumerate(json.loads(options.runs.read_text())):
