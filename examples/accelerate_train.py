@@ -1,7 +1,7 @@
 """Accelerate: the stream registered for checkpointing, so that save_state and load_state take it along.
 
-    accelerate launch --cpu --num_processes 2 examples/accelerate_train.py --folder out --until 10
-    accelerate launch --cpu --num_processes 1 examples/accelerate_train.py --folder out --until 20
+    torchrun --standalone --nproc-per-node 2 examples/accelerate_train.py --folder out/accelerate --until 10
+    torchrun --standalone --nproc-per-node 1 examples/accelerate_train.py --folder out/accelerate --until 20
 
 trains 10 steps on 2 processes, then 10 more on one. `--config` is configs/demo.yaml, which needs what `make demo`
 leaves. The main process prints a line of JSON a step.

@@ -1,7 +1,7 @@
 """The Hugging Face Trainer: its batches are the stream's, and its checkpoints hold the stream's position.
 
-    torchrun --standalone --nproc-per-node 2 examples/hf_trainer.py --folder out --until 10
-    torchrun --standalone --nproc-per-node 1 examples/hf_trainer.py --folder out --until 20
+    torchrun --standalone --nproc-per-node 2 examples/hf_trainer.py --folder out/trainer --until 10
+    torchrun --standalone --nproc-per-node 1 examples/hf_trainer.py --folder out/trainer --until 20
 
 trains 10 steps on 2 processes, then 10 more on one. `--config` is configs/demo.yaml, which needs what `make demo`
 leaves. The main process prints the Trainer's logs as lines of JSON.

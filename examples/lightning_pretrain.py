@@ -1,8 +1,8 @@
 """A small GPT, trained by Lightning on 1 to 4 CPU processes and resumed on another number of them.
 
     make demo        # once: builds the shards in demo-data/
-    python examples/lightning_pretrain.py --run out --ranks 4 --until 20
-    python examples/lightning_pretrain.py --run out --ranks 3 --until 40
+    python examples/lightning_pretrain.py --run out/lightning --ranks 4 --until 20
+    python examples/lightning_pretrain.py --run out/lightning --ranks 3 --until 40
 
 trains 20 steps on four processes, then 20 more on three, from the checkpoint in the --run folder. The second run
 begins at the first row that the first one didn't train on, and a step takes the same global batch as it would have

@@ -1,7 +1,7 @@
 """A tiny GPT of megatron-core, with its own schedules, on CPU processes: fed by Zephon, resumed at another layout.
 
-    python examples/megatron_gpt_cpu.py --run out --ranks 4 --pp 2 --until 20
-    python examples/megatron_gpt_cpu.py --run out --ranks 2 --tp 2 --until 40
+    python examples/megatron_gpt_cpu.py --run out/megatron --ranks 4 --pp 2 --until 20
+    python examples/megatron_gpt_cpu.py --run out/megatron --ranks 2 --tp 2 --until 40
 
 trains 20 steps on 2 data-parallel ranks of 2 pipeline stages, then 20 more on 2 tensor-parallel ranks. Model,
 optimizer and the stream's lanes are in one dist_checkpointing checkpoint. Without --config it makes small shards of

@@ -1,7 +1,7 @@
 """Plain PyTorch: a DeviceMesh, and model, optimizer and stream in one torch.distributed.checkpoint.
 
-    torchrun --standalone --nproc-per-node 2 examples/pytorch_dcp.py --folder out --until 10
-    torchrun --standalone --nproc-per-node 4 examples/pytorch_dcp.py --folder out --until 20 --replicate 2
+    torchrun --standalone --nproc-per-node 2 examples/pytorch_dcp.py --folder out/dcp --until 10
+    torchrun --standalone --nproc-per-node 4 examples/pytorch_dcp.py --folder out/dcp --until 20 --replicate 2
 
 trains 10 steps with FSDP on 2 ranks, then 10 more with HSDP on 2×2. `--config` is configs/demo.yaml, which needs what
 `make demo` leaves. Rank 0 prints a line of JSON a step.
