@@ -93,3 +93,43 @@ def test_micro_batches_come_whole_and_can_be_pinned_or_moved(config: dict[str, A
     assert batch["tokens"].dtype == torch.int64
     assert batch.sequences == (1, 3)
     dataset.close()
+
+
+def test_the_trainer_s_process_doesn_t_know_a_worker_s_position(config: dict[str, Any]) -> None:
+    dataset = StreamDataset(config, RANK)
+    tokens(DataLoader(dataset, batch_size=None, num_workers=1), 2)
+    with pytest.raises(StateError, match="another process gave the stream up to consumed="):
+        dataset.state_dict()
+
+
+def test_a_worker_doesn_t_go_on_after_a_loop_that_was_left_early(config: dict[str, Any]) -> None:
+    loader = DataLoader(StreamDataset(config, RANK), batch_size=None, num_workers=1, persistent_workers=True)
+    tokens(loader, 2)
+    with pytest.raises(StateError, match="the last loop over the DataLoader was left early"):
+        tokens(loader, 2)
+
+
+def test_a_worker_that_started_before_a_state_was_loaded_says_so(config: dict[str, Any]) -> None:
+    finite = {**config, "length": 12}
+    dataset = StreamDataset(finite, RANK)
+    loader = DataLoader(dataset, batch_size=None, num_workers=1, persistent_workers=True)
+    assert len(list(loader)) == 3
+    with Loader(finite, RANK) as by_itself:
+        next(iter(by_itself))
+        dataset.load_state_dict(by_itself.state_dict())
+    with pytest.raises(StateError, match="a state was loaded into the dataset after the DataLoader's worker had"):
+        list(loader)
+
+
+def test_two_workers_at_a_time_don_t_both_give_the_stream(config: dict[str, Any]) -> None:
+    loader = DataLoader(StreamDataset(config, RANK), batch_size=None, num_workers=1, prefetch_factor=1)
+    first = iter(loader)
+    next(first)
+    with pytest.raises(StateError, match="another process gave the stream"):
+        tokens(loader, 3)
+
+
+@pytest.mark.parametrize("state", [{"x": 1}, {"version": 1, "plan": {}, "consumed": "7", "lanes": {}}])
+def test_what_is_no_state_is_refused(config: dict[str, Any], state: dict[str, Any]) -> None:
+    with pytest.raises(StateError):
+        StreamDataset(config, RANK).load_state_dict(state)
