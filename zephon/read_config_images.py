@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zephon.config import Config
 from zephon.errors import ConfigError
-from zephon.images.rules import ResizeRule
+from zephon.images.rules import ResizeRule, check_rule
 from zephon.stages import StageConfig, fitted_config, stage_metadata, stage_rule
 
 # Packers that fill a row's rest by cutting a document.
@@ -42,6 +42,7 @@ def check_attachments(config: Config) -> None:
         rule = stage_rule(stage)
         if rule is None:
             continue
+        check_rule(rule, place=f"sources.{name}.stage.images.resize")
         if config.pack.kind in CUTTING:
             raise ConfigError(
                 f"pack.kind={config.pack.kind} cuts documents, and those of sources.{name} have images; "

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loops.fetchers import _DataLoaderIterDataFetcher
 
-from zephon import StateError
+from zephon import ConfigError, StateError
 from zephon_lightning.epoch import fit_epoch
 from zephon_lightning.metrics import Metrics
 from zephon_lightning.stream import Stream
@@ -28,6 +29,11 @@ class ZephonCheckpoint(Callback):
         if module is None or module.train_stream is None:
             return
         stream: Stream = module.train_stream
+        if isinstance(trainer.fit_loop._data_fetcher, _DataLoaderIterDataFetcher):
+            raise ConfigError(
+                "training_step(dataloader_iter) fetches by itself, so that nobody counts what was trained; take "
+                "training_step(batch, batch_idx)"
+            )
         if stream.generation:
             fit_epoch(trainer, stream, began=module.epoch_began, stepped=module.stepped, unit=module.unit)
         if stream.generation and not hasattr(stream, "__len__"):

@@ -20,6 +20,7 @@ from zephon_lightning.stream import FiniteStream, FixedStream, Stream
 from zephon_lightning.topology import FindTopology, device_of, topology_of
 
 VERSION = 1
+FIELDS = ("version", "train", "val", "unit", "ahead", "epoch_began", "stepped")
 
 
 class ZephonDataModule(LightningDataModule):
@@ -61,6 +62,8 @@ class ZephonDataModule(LightningDataModule):
         self._train: Stream | None = None
         self._val: Stream | FixedStream | None = None
         self._test: FixedStream | None = None
+        # Where a continuing validation stopped, and the rank whose part of the state that is.
+        self._val_kept: tuple[Topology, dict[str, Any]] | None = None
         self._trained_by: Trainer | None = None
         # Loaded before there was a loader to load it into.
         self._pending: Mapping[str, Any] | None = None
@@ -108,7 +111,10 @@ class ZephonDataModule(LightningDataModule):
         trainer = self.trainer
         self._group = host_group()
         if stage == "fit":
-            kept = self._anchor if trainer is not None and trainer is self._trained_by else None
+            kept = None
+            if trainer is not None and trainer is self._trained_by:
+                # After an exception Lightning leaves everything as it was, and the stream knows best.
+                kept = self._anchor if self._train is None else self.state_dict()
             self._trained_by = trainer
             self._close_train()
             loader = self._loader(self.config)
@@ -117,12 +123,9 @@ class ZephonDataModule(LightningDataModule):
             self._anchor = None
             if kept is not None and self._pending is None:
                 self._pending = kept
-            if trainer is not None and not any(isinstance(item, ZephonCheckpoint) for item in trainer.callbacks):  # type: ignore[attr-defined]
-                # First: a checkpoint written by a later callback has to count the micro-batch just processed.
-                trainer.callbacks.insert(0, ZephonCheckpoint())  # type: ignore[attr-defined]
-        if stage in ("fit", "validate") and self.val_config is not None and self._val is None:
-            loader = self._loader(self.val_config)
-            self._val = FixedStream(loader) if self._fixed else FiniteStream(loader)
+        if stage in ("fit", "validate"):
+            _insert_callback(trainer)
+            self._setup_validation()
         if stage == "test" and self.test_config is not None and self._test is None:
             self._test = FixedStream(self._loader(self.test_config))
         if self._pending is not None and self._train is not None:
@@ -154,6 +157,11 @@ class ZephonDataModule(LightningDataModule):
         """
         if self._train is None:
             return dict(self._anchor or self._pending or {})
+        if self.trainer is None and self._train.fetched:
+            raise StateError(
+                "a Trainer iterates the module's loader without the module, so that nobody counts what was trained; "
+                "call trainer.fit(model, datamodule=module)"
+            )
         alone = self._train.loader.topology.dp_size == 1
         if self._anchor is not None and ((self._interrupted and not alone) or self._at_anchor(self._train)):
             return {
@@ -171,10 +179,11 @@ class ZephonDataModule(LightningDataModule):
         """Go on from a state, now or as soon as there is a loader; also where iterators exist already."""
         if not state_dict:
             return
-        if self.trainer is not None and self.trainer.state.fn != "fit" and self.trainer.state.fn is not None:
+        state = None if self.trainer is None else self.trainer.state
+        if state is not None and state.fn not in ("fit", None) and state.status == "running":
             # Weights alone are wanted of it: what is fitted later begins anew.
             return
-        if state_dict.get("version") != VERSION or "train" not in state_dict:
+        if state_dict.get("version") != VERSION or not set(FIELDS) <= set(state_dict):
             raise StateError(f"no state of ZephonDataModule (it has: {', '.join(map(str, state_dict))})")
         if self._train is None:
             self._pending = state_dict
@@ -206,6 +215,8 @@ class ZephonDataModule(LightningDataModule):
         if stage == "fit":
             self._close_train()
         if self._val is not None and stage in ("fit", "validate"):
+            if isinstance(self._val, Stream) and not self._interrupted:
+                self._val_kept = (self._val.loader.topology, self._val.part())
             self._val.loader.close()
             self._val = None
         if self._test is not None and stage == "test":
@@ -240,6 +251,17 @@ class ZephonDataModule(LightningDataModule):
             "stepped": self.stepped,
         }
 
+    def _setup_validation(self) -> None:
+        if self.val_config is None or self._val is not None:
+            return
+        loader = self._loader(self.val_config)
+        if self._fixed:
+            self._val = FixedStream(loader)
+            return
+        self._val = FiniteStream(loader)
+        if self._val_kept is not None and self._val_kept[0] == loader.topology:
+            self._val.load(self._val_kept[1])
+
     def _loader(self, config: Config) -> Loader:
         device = device_of(self.trainer) if config.device == "auto" else config.device
         return Loader(replace(config, device=device), self._find_topology())
@@ -257,6 +279,12 @@ class ZephonDataModule(LightningDataModule):
         if self._train is not None:
             self._train.loader.close()
             self._train = None
+
+
+def _insert_callback(trainer: Any) -> None:
+    """Put the callback first: a checkpoint that a later one writes has to count the micro-batch just processed."""
+    if trainer is not None and not any(isinstance(item, ZephonCheckpoint) for item in trainer.callbacks):
+        trainer.callbacks.insert(0, ZephonCheckpoint())
 
 
 def _part(stream: Stream) -> dict[str, Any] | ZephonError:

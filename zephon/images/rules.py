@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isqrt
+from math import inf, isfinite, isqrt
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -106,8 +106,10 @@ ResizeRule = FixedRule | NativeRule
 
 def check_rule(rule: ResizeRule, *, place: str) -> None:
     """Raise ConfigError, naming the field, where a rule's fields don't go together."""
-    if min(rule.std) <= 0:
-        raise ConfigError(f"{place}.std={list(rule.std)} has to be above 0 in each channel")
+    if not all(0 < value < inf for value in rule.std) or not all(map(isfinite, rule.mean)):
+        raise ConfigError(
+            f"{place}.std={list(rule.std)} has to be above 0 in each channel, and mean={list(rule.mean)} finite"
+        )
     if isinstance(rule, FixedRule):
         side = rule.patch * rule.merge
         if side > rule.size:
