@@ -26,8 +26,13 @@ def fit_epoch(trainer: Trainer, stream: Stream, *, began: int, stepped: bool, un
     elif stepped:
         # The step that comes next is a whole one.
         done += -done % trainer.accumulate_grad_batches
-    if taken and done >= epoch and not loop.restarted_on_train_batch_end and trainer.fit_loop.restarted_on_epoch_end:
-        _begin_epoch(trainer)
+    fit_loop: Any = trainer.fit_loop
+    if taken and done >= epoch and not loop.restarted_on_train_batch_end and fit_loop.restarted_on_epoch_end:
+        _begin_epoch(trainer, ended=False)
+        return
+    if taken and done >= epoch and fit_loop._restart_stage == "none":
+        # Saved after a run that max_steps ended with an epoch: that one is over.
+        _begin_epoch(trainer, ended=True)
         return
     if done > epoch:
         done = int(done % epoch)
@@ -39,13 +44,14 @@ def fit_epoch(trainer: Trainer, stream: Stream, *, began: int, stepped: bool, un
     current.completed += shift
 
 
-def _begin_epoch(trainer: Trainer) -> None:
-    """End the epoch that was saved at its very end, as Lightning itself does without max_steps.
+def _begin_epoch(trainer: Trainer, *, ended: bool) -> None:
+    """End the epoch that was saved at its very end, as Lightning itself does without max_steps; it may be `ended`.
 
     With max_steps it takes up the old epoch instead, trains one micro-batch more in it and steps on that alone.
     """
     loop: Any = trainer.fit_loop
-    loop.epoch_progress.increment_completed()
+    if not ended:
+        loop.epoch_progress.increment_completed()
     loop._restarting = False
     loop.epoch_loop.restarting = False
     loop.reset_restart_stage()

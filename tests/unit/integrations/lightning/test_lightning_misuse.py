@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:`isinstance.treespec, LeafSpec.` is deprecated",
     "ignore:You defined a `validation_step` but have no",
     "ignore:You are using the `dataloader_iter` step flavor",
+    "ignore:Found `dataloader_iter` argument",
 )
 
 

@@ -209,3 +209,17 @@ def test_validating_a_checkpoint_moves_no_later_fit(config: dict[str, Any], tmp_
     trainer.validate(model, datamodule=module, ckpt_path=tmp_path / "step=1.ckpt", weights_only=True)
     trainer.fit(model, datamodule=module)
     assert model.steps() == windows(0, 2, 2)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+@pytest.mark.parametrize("shorter", [{"length": 8}, {}])
+def test_steps_after_a_checkpoint_saved_by_hand(
+    config: dict[str, Any], tmp_path: Path, cut: int, shorter: dict[str, int]
+) -> None:
+    # Epochs of 4 micro-batches, so that max_steps may end the first run with an epoch.
+    options: dict[str, Any] = {"accumulate_grad_batches": 2, **({} if shorter else {"limit_train_batches": 4})}
+    trainer = make_trainer(max_steps=cut, **options)
+    trainer.fit(Recorder(), datamodule=ZephonDataModule({**config, **shorter}, log=False))
+    trainer.save_checkpoint(tmp_path / "hand.ckpt")
+    model = fit({**config, **shorter}, ckpt=tmp_path / "hand.ckpt", max_steps=5, **options)
+    assert model.steps() == windows(4 * cut, *[4] * (5 - cut), length=shorter.get("length"))
