@@ -161,3 +161,9 @@ def test_importing_zephon_is_cheap() -> None:
     code = "import sys, zephon; print(sorted({'torch', 'tokenizers', 'pyarrow', 'ray'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    # pytest imports them by name alone; one of two would not be run.
+    names = sorted(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert names == sorted(set(names))
