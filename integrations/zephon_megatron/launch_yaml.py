@@ -67,6 +67,9 @@ def read_launch(path: str | Path, overrides: Sequence[str] = ()) -> Launch:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: data={data!r} is no section; write data: {{backend: zephon, config: …}}")
     backend = data.pop("backend", None)
+    if backend != BACKEND and BACKEND in str(backend).lower():
+        # Nearly ours: the script's own data would be trained on in silence.
+        raise ConfigError(f"{path}: data.backend={backend!r} is unknown; write data.backend: {BACKEND}")
     if backend != BACKEND:
         return Launch(backend=backend, arguments=_arguments({**raw, "data": data}, path))
     return msgspec.structs.replace(read_section(data, place=f"{path}: data"), arguments=_arguments(raw, path))

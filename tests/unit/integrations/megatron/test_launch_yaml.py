@@ -262,3 +262,11 @@ def test_a_script_that_never_trains_is_an_error(script: Path, monkeypatch: pytes
     with pytest.raises(ConfigError, match=r"without calling megatron\.training\.pretrain"):
         run_script(launch, str(script), ["--last"])
     assert json.loads(Path("told.json").read_text())[0][1:] == ["--dataloader-type", "external", "--last"]
+
+
+@pytest.mark.parametrize("backend", ["Zephon", "[zephon]", "zephon2"])
+def test_a_backend_that_is_nearly_ours_is_no_other_one(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "near.yaml"
+    path.write_text(f"data: {{backend: {backend}, config: stream.yaml}}")
+    with pytest.raises(ConfigError, match=r"write data\.backend: zephon"):
+        read_launch(path, [])
