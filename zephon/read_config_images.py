@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zephon.config import Config
 from zephon.errors import ConfigError
-from zephon.images.rules import ResizeRule, check_rule
+from zephon.images.rules import ResizeRule, check_rule, least_tokens
 from zephon.stages import StageConfig, fitted_config, stage_metadata, stage_rule
 
 # Packers that fill a row's rest by cutting a document.
@@ -53,6 +53,12 @@ def check_attachments(config: Config) -> None:
             raise ConfigError(
                 f"sources.{name}.stage.max_tokens={longest} is more than a row of sequence_length + 1 = "
                 f"{config.sequence_length + 1} tokens; set it lower, or leave it out"
+            )
+        least = least_tokens(rule)
+        if longest is not None and least > longest:
+            raise ConfigError(
+                f"sources.{name}.stage.images.resize gives every image {least} tokens at least, and a document has at "
+                f"most {longest}; set a smaller size or min_pixels, or a larger sequence_length"
             )
         if first is not None and first[1] != rule:
             raise ConfigError(

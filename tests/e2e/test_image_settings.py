@@ -10,7 +10,7 @@ import pytest
 from pictures import FIXED, NATIVE, picture_stream, words, write_tars
 from streams import take
 
-from zephon import ConfigError, Loader, StateError
+from zephon import ConfigError, Loader, StateError, load_config
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,34 @@ def test_sources_whose_images_differ_are_refused(config: dict[str, Any]) -> None
     sources = {**config["sources"], "chat": {**config["sources"]["chat"], "stage": long}}
     with pytest.raises(ConfigError, match="max_tokens=500 is more than a row"):
         Loader({**config, "sources": sources})
+
+
+ABSURD = [
+    (
+        {"kind": "native", "temporal_patch": 10**9},
+        r"sources\.captions\.stage\.images\.resize: an image may take .*; lower",
+    ),
+    ({"kind": "native", "patch": 10**6}, r"patch=1000000, .*; lower"),
+    ({"kind": "native", "max_pixels": 10**12}, r"max_pixels=1000000000000, .*; lower"),
+    ({"kind": "native", "min_pixels": 10**12}, r"max_pixels=1003520 is less than min_pixels=1000000000000"),
+    ({"kind": "native", "min_pixels": 10**6, "patch": 1}, r"every image 62500 tokens at least, .* at most 97; set a"),
+    ({"kind": "fixed", "size": 10**9}, r"sources\.captions\.stage .* <= 8192 - at `\$\.images\.resize\.size`"),
+    (
+        {"kind": "fixed", "size": 8192, "patch": 1},
+        r"every image 67108864 tokens at least, .* at most 97; set a smaller",
+    ),
+]
+
+
+@pytest.mark.parametrize(("resize", "fault"), ABSURD, ids=[str(resize) for resize, _ in ABSURD])
+def test_absurd_sizes_are_refused_before_any_file_is_opened(
+    config: dict[str, Any], resize: dict[str, Any], fault: str
+) -> None:
+    source = config["sources"]["captions"]
+    stage = {**source["stage"], "images": {**source["stage"]["images"], "resize": resize}}
+    with pytest.raises(ConfigError, match=fault) as caught:
+        load_config({**config, "sources": {"captions": {**source, "path": "nowhere.tar", "stage": stage}}})
+    assert "\n" not in str(caught.value)
 
 
 def test_budgets_bound_every_row_and_are_part_of_the_plan(config: dict[str, Any]) -> None:

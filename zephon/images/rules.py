@@ -15,6 +15,8 @@ from zephon.images.info import ImageError, ImageInfo
 Channels = tuple[float, float, float]
 # Beyond it an image is a line, which no patch shows: the bound that Qwen2-VL's processor has too.
 MAX_ASPECT = 200
+# Of an image's values in each channel, repeated frames included: 1.5 GiB of float32 in all.
+LARGEST_VALUES = 1 << 27
 
 
 class Geometry(NamedTuple):
@@ -121,11 +123,26 @@ def check_rule(rule: ResizeRule, *, place: str) -> None:
             )
         return
     side = (rule.patch * rule.merge) ** 2
+    # The longest image has a token's width at least, whatever max_pixels says; rounding may double this, no more.
+    most = rule.temporal_patch * max(rule.max_pixels, MAX_ASPECT * side)
+    if most > LARGEST_VALUES:
+        raise ConfigError(
+            f"{place}: an image may take {most:,} values a channel (temporal_patch={rule.temporal_patch}, max_pixels="
+            f"{rule.max_pixels}, patch={rule.patch}, merge={rule.merge}), more than {LARGEST_VALUES:,}; lower these"
+        )
     if rule.max_pixels < max(side, rule.min_pixels):
         raise ConfigError(
             f"{place}.max_pixels={rule.max_pixels} is less than min_pixels={rule.min_pixels} or than a token's "
             f"{side} pixels; enlarge it"
         )
+
+
+def least_tokens(rule: ResizeRule) -> int:
+    """Return a number of tokens that no image takes less than: of `fixed` what each takes."""
+    if isinstance(rule, FixedRule):
+        return (rule.size // rule.patch // rule.merge) ** 2
+    # Sides are rounded down to a token at least, and so to more than half, where max_pixels is met.
+    return rule.min_pixels // (2 * rule.patch * rule.merge) ** 2
 
 
 def read_rule(value: object, *, place: str) -> ResizeRule:

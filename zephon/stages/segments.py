@@ -89,6 +89,15 @@ class SegmentWriter:
     def write(self, owners: Sequence[int], samples: Sequence[Sequence[Segment]], bad: dict[int, str], *,
               num_samples: int) -> Documents:  # fmt: skip
         """Return the documents of some samples, `owners` their numbers among `num_samples`; may add to `bad`."""
+        fitting = []
+        for owner, segments in zip(owners, samples, strict=True):
+            most = max((each.geometry.tokens for each in segments if isinstance(each, Picture)), default=0)
+            # Told before so many placeholders are written, which memory may not hold.
+            if most > self._max_tokens:
+                bad[owner] = self._too_large(most)
+            else:
+                fitting.append((owner, segments))
+        owners, samples = [owner for owner, _ in fitting], [segments for _, segments in fitting]
         drafted = write_documents(self._draft(owners, samples), self._tokenizer, num_samples=num_samples, bad=bad)
         tokens: list[NDArray[np.uint32]] = []
         masks: list[NDArray[np.uint8]] = []
@@ -176,15 +185,18 @@ class SegmentWriter:
         ]
         pieces = cut(len(ids), blocks, limit=self._max_tokens, closed=bool(self._end))
         if pieces is None:
-            bad[owner] = (
-                f"an image takes {max(sizes)} tokens, too many for max_tokens={self._max_tokens}; set a smaller "
-                f"{self._place}.images.resize, or a larger sequence_length"
-            )
+            bad[owner] = self._too_large(max(sizes))
             return []
         if len(pieces) > 1:
             pieces = {"split": pieces, "truncate": pieces[:1], "drop": []}[self._long]
         held = list(zip(places, pictures, strict=True))
         return [(a, b, [(place, picture) for place, picture in held if a <= place < b]) for a, b in pieces]
+
+    def _too_large(self, tokens: int) -> str:
+        return (
+            f"an image takes {tokens} tokens, too many for max_tokens={self._max_tokens}; set a smaller "
+            f"{self._place}.images.resize, or a larger sequence_length"
+        )
 
 
 def make_writer(settings: Settings, tokenizer: LoadedTokenizer, *, place: str) -> SegmentWriter:

@@ -11,7 +11,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 
 from zephon.errors import ConfigError
 from zephon.images.info import ImageError, ImageInfo
-from zephon.images.rules import FixedRule, Geometry, NativeRule, check_rule, read_rule
+from zephon.images.rules import LARGEST_VALUES, FixedRule, Geometry, NativeRule, check_rule, least_tokens, read_rule
 
 SIDES = st.integers(1, 12_000)
 
@@ -79,6 +79,16 @@ def test_a_whole_root_is_met_exactly() -> None:
         ({"kind": "fixed", "std": [0.5, 0, 0.5]}, r"std=\[0.5, 0.0, 0.5\] has to be above 0"),
         ({"kind": "native", "min_pixels": 5000, "max_pixels": 4000}, "max_pixels=4000 is less than min_pixels=5000"),
         ({"kind": "native", "max_pixels": 500, "min_pixels": 1}, "784 pixels; enlarge it"),
+        (
+            {"kind": "native", "patch": 10**9},
+            r"an image may take .* values a channel .*patch=1000000000, .*; lower these",
+        ),
+        ({"kind": "native", "temporal_patch": 10**30}, r"more than 134,217,728; lower these"),
+        ({"kind": "native", "max_pixels": 10**12}, r"max_pixels=1000000000000, .*; lower these"),
+        ({"kind": "native", "min_pixels": 10**12}, "max_pixels=1003520 is less than min_pixels=1000000000000"),
+        ({"kind": "native", "min_pixels": 1 << 27, "max_pixels": 1 << 27}, "may take 268,435,456 values"),
+        ({"kind": "fixed", "size": 10**9}, r"<= 8192 - at `\$\.size`"),
+        ({"kind": "fixed", "patch": 10**9}, "doesn't fit size=384"),
         ({"kind": "native", "sise": 4}, "unknown field `sise`"),
         ({"kind": "cover"}, "'cover'"),
         ({"size": 3}, "missing required field `kind`"),
@@ -93,3 +103,23 @@ def test_the_default_rules_work() -> None:
     check_rule(FixedRule(), place="resize")
     check_rule(NativeRule(), place="resize")
     assert read_rule({"kind": "native", "mean": [0, 0, 0]}, place="resize") == NativeRule(mean=(0, 0, 0))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_image_takes_less_than_the_least_tokens_or_more_than_the_most_values(data: st.DataObject) -> None:
+    patch, merge = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 4))
+    side = (patch * merge) ** 2
+    most = data.draw(st.integers(side, 40 * side))
+    rule = NativeRule(patch=patch, merge=merge, max_pixels=most, min_pixels=data.draw(st.integers(1, most)))
+    check_rule(rule, place="resize")
+    image = info(data.draw(SIDES), data.draw(SIDES))
+    if max(image.height, image.width) > 200 * min(image.height, image.width):
+        return
+    geometry = rule.plan(image)
+    assert least_tokens(rule) <= geometry.tokens
+    # Sides that are rounded up to a token at least double a bound at most.
+    assert geometry.height * geometry.width <= 2.1 * max(most, 200 * side)
+    fixed = FixedRule(size=8 * patch, patch=patch)
+    assert least_tokens(fixed) == fixed.plan(image).tokens
+    assert fixed.size**2 <= LARGEST_VALUES

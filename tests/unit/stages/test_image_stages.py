@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,17 @@ def test_an_image_that_fits_no_row_is_a_bad_sample(tokenizer: LoadedTokenizer) -
     raw = {"kind": "image_text", "images": images_of(FIXED)}
     made = run(raw, tokenizer, {"jpg": data, "txt": b"hello"}, capacity=16)
     assert "takes 16 tokens, too many for max_tokens=16" in made.bad[0][1]
+
+
+def test_an_image_of_absurdly_many_tokens_is_told_before_they_are_written(tokenizer: LoadedTokenizer) -> None:
+    data = picture(1, kind="jpg", mode="RGB")[1]
+    raw = {"kind": "image_text", "images": images_of({"kind": "fixed", "size": 8192, "patch": 1})}
+    tracemalloc.start()
+    made = run(raw, tokenizer, {"jpg": data, "txt": b"hello"})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "takes 67108864 tokens, too many for max_tokens=512" in made.bad[0][1]
+    assert peak < 1 << 20
 
 
 def test_a_sample_without_text_or_with_an_empty_one_gives_no_document(tokenizer: LoadedTokenizer) -> None:
