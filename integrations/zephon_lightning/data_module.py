@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from torch.distributed import ProcessGroup
 from zephon_torch.gather import gather_state, host_group
 
-from zephon import Config, ConfigError, Loader, StateError, Topology, ZephonError, load_config
-from zephon_lightning.callback import ZephonCheckpoint
+from zephon import Config, ConfigError, Loader, StateError, Topology, load_config
 from zephon_lightning.lanes import LanesState
 from zephon_lightning.loaders import StatefulFiniteStream, StatefulStream
 from zephon_lightning.replay import advance
 from zephon_lightning.stream import FiniteStream, FixedStream, Stream
 from zephon_lightning.topology import FindTopology, device_of, topology_of
+from zephon_lightning.trainer import check_trainer, insert_callback
 
 VERSION = 1
 FIELDS = ("version", "train", "val", "unit", "ahead", "epoch_began", "stepped")
@@ -107,8 +107,12 @@ class ZephonDataModule(LightningDataModule):
                     _ = loader.plan
 
     def setup(self, stage: str) -> None:
-        """Make the loaders that a stage needs; Lightning calls it on every rank."""
+        """Make the loaders that a stage needs; Lightning calls it on every rank.
+
+        Raises ConfigError for a Trainer with two ZephonCheckpoints, and for a fit with overfit_batches.
+        """
         trainer = self.trainer
+        check_trainer(trainer, stage)
         self._group = host_group()
         if stage == "fit":
             kept = None
@@ -124,7 +128,7 @@ class ZephonDataModule(LightningDataModule):
             if kept is not None and self._pending is None:
                 self._pending = kept
         if stage in ("fit", "validate"):
-            _insert_callback(trainer)
+            insert_callback(trainer)
             self._setup_validation()
         if stage == "test" and self.test_config is not None and self._test is None:
             self._test = FixedStream(self._loader(self.test_config))
@@ -210,6 +214,12 @@ class ZephonDataModule(LightningDataModule):
         if self._train is not None:
             self.state_dict()
 
+    def on_exception(self, exception: BaseException) -> None:
+        """Stop threads and workers after a run that failed; what can be saved and gone on with stays the same."""
+        for stream in (self._train, self._val, self._test):
+            if stream is not None:
+                stream.rest()
+
     def teardown(self, stage: str) -> None:
         """Stop threads and workers; the state stays to be had."""
         if stage == "fit":
@@ -243,8 +253,8 @@ class ZephonDataModule(LightningDataModule):
         val = self._val if isinstance(self._val, Stream) else None
         return {
             "version": VERSION,
-            "train": gather_state(_part(train), group=self._group),
-            "val": None if val is None else gather_state(_part(val), group=self._group),
+            "train": gather_state(train.part_or_error(), group=self._group),
+            "val": None if val is None else gather_state(val.part_or_error(), group=self._group),
             "unit": self.unit,
             "ahead": 0,
             "epoch_began": self.epoch_began,
@@ -279,20 +289,6 @@ class ZephonDataModule(LightningDataModule):
         if self._train is not None:
             self._train.loader.close()
             self._train = None
-
-
-def _insert_callback(trainer: Any) -> None:
-    """Put the callback first: a checkpoint that a later one writes has to count the micro-batch just processed."""
-    if trainer is not None and not any(isinstance(item, ZephonCheckpoint) for item in trainer.callbacks):
-        trainer.callbacks.insert(0, ZephonCheckpoint())
-
-
-def _part(stream: Stream) -> dict[str, Any] | ZephonError:
-    """Return a rank's part of the state, or the error, for all ranks to raise."""
-    try:
-        return stream.part()
-    except ZephonError as error:
-        return error
 
 
 def _finite(config: str | Path | dict[str, Any] | Config, name: str, fixed: bool) -> Config:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zephon import Batch, Loader
+from zephon import Batch, Loader, ZephonError
 
 
 class Handed(NamedTuple):
@@ -38,6 +38,7 @@ class Stream:
         # The number of the first of these, over the stream's life.
         self._first = 0
         self._batches: Iterator[Batch] | None = None
+        self._lost: ZephonError | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         return _Iterator(self)
@@ -60,12 +61,35 @@ class Stream:
 
     def part(self) -> dict[str, Any]:
         """Return this rank's part of the state after what was processed."""
+        if self._lost is not None:
+            raise self._lost
         return self.loader.state_dict(consumed=self.consumed)
+
+    def part_or_error(self) -> dict[str, Any] | ZephonError:
+        """Return this rank's part, or why there is none, for all ranks to raise."""
+        try:
+            return self.part()
+        except ZephonError as error:
+            return error
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; what was handed out before is forgotten."""
         self.loader.load_state_dict(state)
         self.follow()
+
+    def rest(self) -> None:
+        """Leave no thread, process or shared memory; the next `hand` goes on after what was processed.
+
+        Where the loader can't say its state any more (its engine died), it is closed; `part` then tells why.
+        """
+        if self._batches is None and not self._handed and not self._first:
+            # Nothing was taken, so nothing runs.
+            return
+        try:
+            self.load(self.part())
+        except ZephonError as error:
+            self._lost = error
+            self.loader.close()
 
     def follow(self) -> None:
         """Go on where the loader is, which has loaded a state."""
@@ -105,6 +129,11 @@ class FixedStream:
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
+
+    def rest(self) -> None:
+        """Leave no thread, process or shared memory; the next iterator begins at the pass's beginning, as each does."""
+        if self._start is not None:
+            self.loader.load_state_dict(self._start)
 
     def __iter__(self) -> Iterator[Batch]:
         # A generator: nothing happens before the first `next`.
