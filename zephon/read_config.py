@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from zephon.config import Config
 from zephon.errors import ConfigError
 from zephon.read_config_images import check_attachments, check_budgets, source_stage
 from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, resolve
 from zephon.stages import stage_metadata
+from zephon.yaml_text import parse_yaml
 
 UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
@@ -176,10 +176,7 @@ def _read(path: Path) -> Any:
         raise ConfigError(f"can't read the configuration {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the configuration {path} isn't UTF-8 text: {error.reason} at byte {error.start}") from error
-    try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the configuration {path} is no YAML: {' '.join(str(error).split())}") from error
+    raw = parse_yaml(text, place=f"the configuration {path}")
     if not isinstance(raw, dict):
         raise ConfigError(f"the configuration {path} must be a mapping, it is {type(raw).__name__}")
     return raw
@@ -189,10 +186,7 @@ def _set(raw: dict[str, Any], override: str) -> None:
     name, equals, text = override.partition("=")
     if not equals or not name:
         raise ConfigError(f"override {override!r} must have the form a.b=value")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: its value is no YAML") from error
+    value = parse_yaml(text, place=f"override {override!r}: its value")
     *parents, last = name.strip().split(".")
     node = raw
     for parent in parents:

@@ -114,6 +114,7 @@ def test_paths_may_be_path_objects() -> None:
     [
         ("lanes: [", r"c.yaml is no YAML: .*line 1"),
         ("a: b: c", r"c.yaml is no YAML: mapping values are not allowed here"),
+        ("seed: 1\nlanes: 4\nseed: 2", r"c.yaml, line 3: seed is set twice, first in line 1; keep one"),
         ("- lanes", r"c.yaml must be a mapping, it is list"),
         ("", r"c.yaml must be a mapping, it is NoneType"),
         (
