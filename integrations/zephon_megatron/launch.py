@@ -21,7 +21,7 @@ from typing import Any
 
 from zephon import ConfigError
 from zephon_megatron.launch_yaml import BACKEND, Launch, read_launch
-from zephon_megatron.provider import Data, Provider, Streams, build_iterators
+from zephon_megatron.provider import Data, Provider, Streams, build_iterators, megatron_args, no_training
 
 # The parameter of megatron.training.pretrain, in all releases.
 PARAMETER = "train_valid_test_dataset_provider"
@@ -29,7 +29,7 @@ EXTERNAL = "--dataloader-type"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line above; return 2, with one line on stderr, where it can't be understood."""
+    """Run the command line above; return 2, with one line on stderr, where settings make no sense or can't work."""
     parser = argparse.ArgumentParser(
         prog="zephon_megatron.launch",
         usage="%(prog)s --config RUN.yaml [data.a=value ...] SCRIPT [argument ...]",
@@ -44,10 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         launch = read_launch(options.config, overrides)
         if not Path(script).is_file():
             raise ConfigError(f"there is no script {script}; name it after the overrides")
+        run_script(launch, script, arguments)
     except ConfigError as error:
         sys.stderr.write(f"zephon_megatron.launch: {error}\n")
         return 2
-    run_script(launch, script, arguments)
     return 0
 
 
@@ -99,7 +99,7 @@ def launch_provider(launch: Launch, *, get_args: Callable[[], Any] | None = None
         train_val_test_num_samples: Sequence[int],  # noqa: ARG001 - endless: it doesn't matter how many
         vp_stage: int | None = None,
     ) -> tuple[Data, Data, Data]:
-        args = _megatron_args() if get_args is None else get_args()
+        args = megatron_args() if get_args is None else get_args()
         args.zephon_begins_at = launch.begins_at or getattr(args, "zephon_begins_at", 0)
         args.dataloader_save = launch.save or getattr(args, "dataloader_save", None)
         args.dataloader_load = launch.load or getattr(args, "dataloader_load", None)
@@ -164,18 +164,9 @@ def _training() -> list[ModuleType]:
     try:
         import megatron.training
         import megatron.training.training
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"megatron.training can't be imported ({error}); run a script in Megatron-LM's folder, or put that "
-            "folder on PYTHONPATH"
-        ) from error
+    except ImportError as error:
+        raise no_training(error) from error
     return [megatron.training, megatron.training.training]
-
-
-def _megatron_args() -> Any:
-    from megatron.training import get_args
-
-    return get_args()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from zephon import Config, ConfigError, load_config
+from zephon.yaml_text import parse_yaml
 
 BACKEND = "zephon"
 # Settings of the data section that aren't the stream's own; all others are fields of Config.
@@ -53,23 +54,31 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 def read_launch(path: str | Path, overrides: Sequence[str] = ()) -> Launch:
     """Return what a Megatron YAML file says, with overrides `data.a=value` or `argument=value`; values are YAML.
 
-    With `data.backend: zephon` the section describes streams. With another backend, or none, its other settings are
-    Megatron's arguments, like all the rest of the file: `seq_length: 8`, at the top or in a section of any name, is
+    With `data.backend: zephon` the section describes streams. With another backend its other settings are Megatron's
+    arguments, like all the rest of the file: `seq_length: 8`, at the top or in a section of any name, is
     `--seq-length 8`; true is the bare option; false and null leave it out; a list is several values.
-    Raises ConfigError, naming file and setting, for what can't be understood.
+    Raises ConfigError, naming file and setting, for what can't be understood, and for a data section without backend.
     """
     raw = _read(Path(path))
     for override in overrides:
         set_override(raw, override)
-    data = raw.pop("data", None)
-    if data is None:
+    if "data" not in raw:
         return Launch(backend=None, arguments=_arguments(raw, path))
+    data = raw.pop("data")
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: data={data!r} is no section; write data: {{backend: zephon, config: …}}")
     backend = data.pop("backend", None)
+    if backend is None:
+        # Nobody says whose data is meant, and the script's own would be trained on in silence.
+        raise ConfigError(
+            f"{path}: data.backend isn't set; write data.backend: {BACKEND}, or megatron where data's settings are "
+            "Megatron's arguments"
+        )
     if backend != BACKEND and BACKEND in str(backend).lower():
         # Nearly ours: the script's own data would be trained on in silence.
         raise ConfigError(f"{path}: data.backend={backend!r} is unknown; write data.backend: {BACKEND}")
+    if not isinstance(backend, str):
+        raise ConfigError(f"{path}: data.backend={backend!r} is no name; write data.backend: {BACKEND}, or megatron")
     if backend != BACKEND:
         return Launch(backend=backend, arguments=_arguments({**raw, "data": data}, path))
     return msgspec.structs.replace(read_section(data, place=f"{path}: data"), arguments=_arguments(raw, path))
@@ -79,8 +88,11 @@ def read_section(section: Mapping[str, Any], *, place: str) -> Launch:
     """Return the streams that a data section describes, without Megatron's arguments; `place` is for errors."""
     own = {name: section[name] for name in OWN if name in section}
     begins_at = own.get("begins_at", 0)
-    if not isinstance(begins_at, int) or begins_at < 0:
-        raise ConfigError(f"{place}.begins_at={begins_at!r} must be a number of samples, 0 or more")
+    if not isinstance(begins_at, int) or isinstance(begins_at, bool) or begins_at < 0:
+        raise ConfigError(f"{place}.begins_at={begins_at!r} must be a number of samples, 0 or more; correct it")
+    for name in ("save", "load"):
+        if not isinstance(own.get(name), str | None):
+            raise ConfigError(f"{place}.{name}={own[name]!r} must be the path of a folder; correct it")
     return Launch(
         backend=BACKEND,
         train=_stream(section, place=place),
@@ -95,10 +107,7 @@ def read_section(section: Mapping[str, Any], *, place: str) -> Launch:
 def set_override(raw: dict[str, Any], override: str) -> None:
     """Set `a.b=value` in nested mappings; the value is YAML. Raises ConfigError where it can't be set."""
     name, _, text = override.partition("=")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"override {override!r}: its value is no YAML") from error
+    value = parse_yaml(text, place=f"override {override!r}: its value")
     *parents, last = name.strip().split(".")
     node = raw
     for parent in parents:
@@ -174,11 +183,12 @@ def _arguments(raw: Mapping[str, Any], path: str | Path) -> tuple[str, ...]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"can't read {path}: {error.strerror or error}; set --config to a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} isn't UTF-8 text: {error.reason} at byte {error.start}; save it as that") from error
+    raw = parse_yaml(text, place=str(path))
     if not isinstance(raw, dict):
         raise ConfigError(f"{path} must be a mapping, it is {type(raw).__name__}")
     return raw

@@ -57,7 +57,7 @@ def train_valid_test_datasets_provider(
     Restores by itself where the trainer has consumed samples: raises StateError on all ranks where the state is
     missing, of another plan, or not at the trainer's position; ConfigError for settings that can't work together.
     """
-    args = _megatron_args()
+    args = megatron_args()
     return build_iterators(args, lambda: _streams(args), vp_stage=vp_stage)
 
 
@@ -84,7 +84,7 @@ def make_provider(
         train_val_test_num_samples: Sequence[int],  # noqa: ARG001 - endless: it doesn't matter how many
         vp_stage: int | None = None,
     ) -> tuple[Data, Data, Data]:
-        args = _megatron_args() if get_args is None else get_args()
+        args = megatron_args() if get_args is None else get_args()
         return build_iterators(
             args,
             lambda: Streams(
@@ -142,8 +142,8 @@ def _build(
     check_arguments(args)
     if getattr(args, "eval_iters", 0) and streams.valid is None:
         raise ConfigError(
-            f"--eval-iters is {args.eval_iters}, but there is no validation stream; set --zephon-valid-config, "
-            "or --eval-iters 0"
+            f"eval_iters is {args.eval_iters}, but there is no validation stream; give one (valid_config, on the "
+            "command line --zephon-valid-config), or set eval_iters to 0"
         )
     train = training_config(args, streams.train)
     form = form_of(args, train)
@@ -153,8 +153,9 @@ def _build(
     reads = needs_data(place, packed=is_packed(args), replicate=replicate, all_stages=all_stages)
     if args.consumed_train_samples < begins_at:
         raise ConfigError(
-            f"--zephon-begins-at={begins_at}, but only {args.consumed_train_samples} samples were consumed; "
-            "set it to the run's consumed_train_samples when it turned to this stream"
+            f"the stream begins at consumed_train_samples={begins_at}, but only {args.consumed_train_samples} were "
+            "consumed; set zephon_begins_at (begins_at in a YAML's data section, --zephon-begins-at on the command "
+            "line) to where the run turned to this stream"
         )
     if not reads:
         nothing = None if place.tp_rank else IdleIterator()
@@ -210,10 +211,21 @@ def _chunks(args: Any, vp_stage: int | None) -> int | None:
     return None if vp_stage is None else int(args.virtual_pipeline_model_parallel_size)
 
 
-def _megatron_args() -> Any:
-    from megatron.training import get_args
-
+def megatron_args() -> Any:
+    """Return Megatron-LM's arguments. Raises ConfigError where it can't be imported."""
+    try:
+        from megatron.training import get_args
+    except ImportError as error:
+        raise no_training(error) from error
     return get_args()
+
+
+def no_training(error: ImportError) -> ConfigError:
+    """Return what to say where megatron.training can't be imported."""
+    return ConfigError(
+        f"megatron.training can't be imported ({' '.join(str(error).split())}); put Megatron-LM's folder on "
+        "PYTHONPATH, run a script that lies in it, or pip install a megatron-core that has it (0.19.2 does)"
+    )
 
 
 def _teach_lists() -> None:
@@ -226,8 +238,11 @@ def _teach_lists() -> None:
 
 
 def _streams(args: Any) -> Streams:
-    if not args.zephon_config:
-        raise ConfigError("--zephon-config isn't set; set it to the training stream's configuration")
+    if not getattr(args, "zephon_config", None):
+        raise ConfigError(
+            "no configuration of the training stream is given; pass --zephon-config (with add_zephon_arguments as "
+            "extra_args_provider), or give pretrain make_provider(config)"
+        )
     return Streams(
         train=load_config(args.zephon_config, args.zephon_set),
         valid=load_config(args.zephon_valid_config) if args.zephon_valid_config else None,

@@ -36,7 +36,8 @@ def find_state(folders: Sequence[str], *, iteration: int) -> dict[str, Any]:
     places = ", ".join(str(Path(folder) / FILES.format(iteration=iteration)) for folder in folders) or "nowhere"
     raise StateError(
         f"the checkpoint of iteration {iteration} has no state of the stream (looked for {places}); set "
-        "--dataloader-load to the folder that has it, or load an earlier checkpoint"
+        "dataloader_load (load in a YAML's data section, --dataloader-load on the command line) to the folder that "
+        "has it, or load an earlier checkpoint"
     )
 
 
@@ -69,6 +70,6 @@ def check_counter(saved: Mapping[str, Any], *, consumed: int, begins_at: int, re
         return
     raise StateError(
         f"the stream's state is at sequence {position}, the trainer at {due} (consumed_train_samples={consumed}"
-        + (f", --zephon-begins-at={begins_at}" if begins_at else "")
+        + (f", the stream's first sequence due at {begins_at}" if begins_at else "")
         + "); load model and stream from the same checkpoint"
     )

@@ -135,6 +135,15 @@ def test_values_come_through_as_they_are() -> None:
         ({"data": {"backend": "zephon", "config": "a.yaml", "valid": "b"}}, [], "data.valid='b' is no section"),
         ({"data": {"backend": "zephon", "config": "a", "valid": {"save": "b"}}}, [], "data.valid.save"),
         ({"data": {"backend": "zephon", "config": "a.yaml", "begins_at": -1}}, [], "begins_at=-1"),
+        ({"data": {"backend": "zephon", "config": "a.yaml", "begins_at": True}}, [], "begins_at=True must be a number"),
+        ({"data": {"backend": "zephon", "config": "a.yaml", "save": 5}}, [], "data.save=5 must be the path"),
+        ({"data": {"backend": "zephon", "config": "a.yaml"}}, ["data.load=true"], "data.load=True must be the path"),
+        ({"data": {"config": "a.yaml"}}, [], "run.yaml: data.backend isn't set; write data.backend: zephon"),
+        ({"data": {"data_path": ["x"], "split": "1,0,0"}}, [], "data.backend isn't set"),
+        ({"data": {"backend": None, "path": "a"}}, [], "data.backend isn't set"),
+        ({"data": {}}, [], "data.backend isn't set"),
+        ({"data": None}, [], "data=None is no section"),
+        ({"data": {"backend": True}}, [], "data.backend=True is no name"),
         ({"a": {"seq_length": 1}, "b": {"seq-length": 2}}, [], "--seq-length is set twice"),
         ({"a": {"b": {"c": 1}}}, [], "a.b is a section in a section"),
         ({"a": 1}, ["a.b=2"], "a is a value"),
@@ -148,6 +157,24 @@ def test_what_makes_no_sense_is_an_error(
         read_launch(written(tmp_path, content), overrides)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("data: {backend: zephon, path: a}\nseq_length: 8\ndata: {backend: megatron}\n", "line 3: data is set twice"),
+        ("data:\n  backend: zephon\n  path: a\n  path: b\n", "line 4: path is set twice, first in line 3; keep one"),
+        ("train:\n  lr: 1\n  lr: 2\n", "line 3: lr is set twice"),
+    ],
+)
+def test_a_key_that_is_set_twice_is_an_error(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read_launch(path)
+    assert str(raised.value).startswith(f"{path}, {says}")
+    with pytest.raises(ConfigError, match="line 1: path is set twice"):
+        read_launch(written(tmp_path, {"seq_length": 8}), ["data={backend: zephon, path: a, path: b}"])
 
 
 def test_an_unknown_setting_of_the_stream_is_named(tmp_path: Path) -> None:
@@ -262,6 +289,30 @@ def test_a_script_that_never_trains_is_an_error(script: Path, monkeypatch: pytes
     with pytest.raises(ConfigError, match=r"without calling megatron\.training\.pretrain"):
         run_script(launch, str(script), ["--last"])
     assert json.loads(Path("told.json").read_text())[0][1:] == ["--dataloader-type", "external", "--last"]
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("No module named 'megatron.training'"), ImportError("cannot import name 'x'\nof y")]
+)
+def test_without_megatron_training_there_is_one_line(
+    script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: ImportError
+) -> None:
+    class Absent:
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            if name == "megatron.training":
+                raise error
+
+    monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
+    for name in [name for name in sys.modules if name.startswith("megatron.training")]:
+        monkeypatch.delitem(sys.modules, name)
+    file = written(script.parent, {"data": {"backend": "zephon", "path": "a", "lanes": 4}})
+    assert main(["--config", str(file), str(script)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("zephon_megatron.launch: megatron.training can't be imported (")
+    assert "put Megatron-LM's folder on PYTHONPATH" in told
+    assert told.count("\n") == 1
+    with pytest.raises(ConfigError, match=r"megatron\.training can't be imported"):
+        launch_provider(read_launch(file))([1, 0, 0])
 
 
 @pytest.mark.parametrize("backend", ["Zephon", "[zephon]", "zephon2"])

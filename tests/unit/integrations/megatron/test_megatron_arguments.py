@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 from small_tokenizer import make_small_tokenizer, write_small_tokenizer
-from zephon_megatron import Form, add_zephon_arguments
+from zephon_megatron import (
+    Form,
+    Place,
+    add_zephon_arguments,
+    make_provider,
+    provider,
+    train_valid_test_datasets_provider,
+)
 from zephon_megatron.arguments import (
     check_arguments,
     evaluation_config,
@@ -92,6 +99,43 @@ def test_streams_must_fit_the_training() -> None:
     assert (made.length, made.restart, made.lanes) == (40, True, 4)
     made = evaluation_config(Namespace(**vars(args), eval_global_batch_size=2), config(lanes=None, global_batch_size=8))
     assert (made.length, made.restart, made.lanes) == (10, True, 2)
+
+
+@pytest.mark.parametrize("by_options", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"eval_iters": 3},
+            r"eval_iters is 3, .* give one \(valid_config, on the command line --zephon-valid-config\)",
+        ),
+        (
+            {"zephon_begins_at": 9},
+            r"begins at consumed_train_samples=9, but only 4 .* set zephon_begins_at \(begins_at",
+        ),
+    ],
+)
+def test_errors_say_how_to_set_it_by_either_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_options: bool, settings: dict[str, Any], message: str
+) -> None:
+    written = tmp_path / "stream.yaml"
+    written.write_text("{sequence_length: 32, lanes: 4, sources: {web: {path: web.jsonl}}}")
+    monkeypatch.setattr(provider, "find_place", lambda groups, *, vp_stage, vp_size: Place())
+    made = {"dataloader_type": "external", "seq_length": 32, "consumed_train_samples": 4, **settings}
+    args = Namespace(
+        **made, zephon_config=str(written), zephon_set=[], zephon_valid_config=None, zephon_test_config=None
+    )
+    monkeypatch.setattr(provider, "megatron_args", lambda: args)
+    provide = train_valid_test_datasets_provider if by_options else make_provider(written)
+    with pytest.raises(ConfigError, match=message) as raised:
+        provide([1, 0, 0])
+    assert not str(raised.value).startswith("--")
+    args.zephon_config = None
+    if by_options:
+        with pytest.raises(
+            ConfigError, match=r"no configuration .* pass --zephon-config .* or give pretrain make_provider"
+        ):
+            provide([1, 0, 0])
 
 
 def test_folders_of_states() -> None:
