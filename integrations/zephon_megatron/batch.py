@@ -36,8 +36,11 @@ def config_for(config: Config, form: Form, *, micro_batch_size: int) -> Config:
     """Return the configuration of a loader whose batches `gpt_batch` takes: on the CPU, of this size and form.
 
     Only settings that aren't part of the plan are changed. Raises ConfigError where rows can't be cut among
-    context-parallel ranks: 2 * cp_size must divide sequence_length, and pack.align if rows are packed.
+    context-parallel ranks: 2 * cp_size must divide sequence_length, and pack.align if rows are packed; and for a
+    micro_batch_size that is no int of at least 1.
     """
+    if not isinstance(micro_batch_size, int) or isinstance(micro_batch_size, bool) or micro_batch_size < 1:
+        raise ConfigError(f"micro_batch_size={micro_batch_size!r} is no number of rows; set an int, 1 or more")
     parts = 2 * form.cp_size
     if form.cp_size > 1 and config.sequence_length % parts:
         raise ConfigError(

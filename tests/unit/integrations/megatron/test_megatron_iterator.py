@@ -11,12 +11,13 @@ import torch
 from streams import samples, stream
 from zephon_megatron import Form, IdleIterator, Place, ZephonIterator
 
-from zephon import DataError, Loader, StateError
+from zephon import ConfigError, DataError, Loader, StateError
 
 
 def iterator(config: dict[str, Any], **more: Any) -> ZephonIterator:
     place = more.pop("place", Place())
-    return ZephonIterator(config, place, form=more.pop("form", Form()), micro_batch_size=2, **more)
+    size = more.pop("micro_batch_size", 2)
+    return ZephonIterator(config, place, form=more.pop("form", Form()), micro_batch_size=size, **more)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,12 @@ def test_a_finite_stream_begins_anew(tmp_path: Path) -> None:
         assert torch.equal(given[number], given[number + 6])
     assert not torch.equal(given[0], given[1])
     data.close()
+
+
+@pytest.mark.parametrize("size", [0, -2, True, 1.5, None])
+def test_a_batch_without_rows_is_refused(config: dict[str, Any], size: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^micro_batch_size={size!r} is no number of rows; set an int, 1 or more$"):
+        iterator(config, micro_batch_size=size)
 
 
 def test_an_error_names_the_rank_and_comes_again(tmp_path: Path) -> None:
