@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import FIXED, NATIVE, picture_stream, words, write_tars
+from pictures import FIXED, NATIVE, picture, picture_stream, words, write_parquet, write_tars
 from streams import take
 
-from zephon import ConfigError, Loader, StateError, load_config
+from zephon import ConfigError, DataError, Loader, StateError, load_config, stream_digest
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,40 @@ def test_absurd_sizes_are_refused_before_any_file_is_opened(
     with pytest.raises(ConfigError, match=fault) as caught:
         load_config({**config, "sources": {"captions": {**source, "path": "nowhere.tar", "stage": stage}}})
     assert "\n" not in str(caught.value)
+
+
+def parquet_stream(folder: Path, rows: list[dict[str, Any]], **stage: Any) -> dict[str, Any]:
+    config = picture_stream(folder, sources=("captions",), count=2)
+    source = config["sources"]["captions"]
+    path = write_parquet(folder / "rows", rows)
+    return {**config, "sources": {"rows": {**source, "path": path, "stage": {**source["stage"], **stage}}}}
+
+
+def test_images_of_parquet_lie_in_those_of_the_named_columns_that_it_has(tmp_path: Path) -> None:
+    rows = [{"webp": None, "png": picture(n, kind="png")[1], "text": words(n, 8)} for n in range(20)]
+    digests = set()
+    for image in ({}, {"image": "png"}, {"image": ["png", "jpg"]}):
+        config = parquet_stream(tmp_path, rows, text="text", **image)
+        with Loader(config) as loader:
+            assert all(len(batch["image_grid_thw"]) for batch in take(loader, 8))
+            digests.add(stream_digest(loader.state_dict()))
+    assert len(digests) == 1
+
+
+MISSING = [
+    ({}, r"no column 'jpg' or 'jpeg' .* or 'tiff' \(has: 'picture', 'text'\); set sources\.rows\.stage\.image$"),
+    ({"image": "picture"}, r"no column 'txt' \(has: 'picture', 'text'\); set sources\.rows\.stage\.text$"),
+    ({"image": "picture", "chat": {"field": "m"}}, r"no column 'm' .*; set sources\.rows\.stage\.chat\.field$"),
+]
+
+
+@pytest.mark.parametrize(("stage", "fault"), MISSING, ids=["image", "text", "chat"])
+def test_a_column_that_parquet_lacks_is_named_with_its_setting(
+    tmp_path: Path, stage: dict[str, Any], fault: str
+) -> None:
+    config = parquet_stream(tmp_path, [{"picture": picture(1)[1], "text": "hello"}] * 20, **stage)
+    with Loader(config) as loader, pytest.raises(DataError, match=fault):
+        take(loader, 1)
 
 
 def test_budgets_bound_every_row_and_are_part_of_the_plan(config: dict[str, Any]) -> None:

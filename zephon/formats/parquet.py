@@ -17,7 +17,7 @@ from zephon.formats.changed import changed
 from zephon.formats.parquet_hash import hash_columns
 from zephon.formats.parquet_spill import chunk_rows, read_rows, write_rows
 from zephon.formats.parquet_values import column_values, plain_table
-from zephon.formats.sample import Reading, Sample
+from zephon.formats.sample import Reading, Sample, column_names
 from zephon.formats.units import with_unit
 from zephon.page import Location
 from zephon.stores.file import StoreFile
@@ -58,10 +58,14 @@ class ParquetFormat:
     def read(
         self, store: Store, location: Location, samples: Sequence[int], reading: Reading
     ) -> tuple[list[Sample], int]:
-        """Return rows with the columns asked for (all without), and a hash of these columns' values in the block."""
+        """Return rows with the columns asked for (all without), and a hash of these columns' values in the block.
+
+        Which of a column's several names are read is decided by the shard's schema alone.
+        """
         stat = store.stat(location.path)
-        place = (location, stat, reading.columns)
-        rows = _rows(store, location, stat, reading)
+        columns = _columns(store, location.path, stat, reading)
+        place = (location, stat, columns)
+        rows = _rows(store, location, stat, columns, reading)
         if rows.num_rows != location.samples:
             raise changed(location.path)
         with _errors(location.path):
@@ -80,7 +84,7 @@ class ParquetFormat:
         """Yield all rows, all columns, a few at a time."""
         size = store.size(path)
         with _errors(path):
-            file = _open(store, path, size, None)
+            file = _open(store, path, size)
             number = 0
             for unit in range(file.num_row_groups):
                 for batch in _batches(file, unit, None):
@@ -111,29 +115,57 @@ def _table(parts: list[tuple[Any, Any, int, int, int]], by_column: list[dict[str
     )
 
 
-def _rows(store: Store, location: Location, stat: Stat, reading: Reading) -> Any:
+def _columns(store: Store, path: str, stat: Stat, reading: Reading) -> tuple[str, ...] | None:
+    """Return the columns that are read of a shard, None for all; DataError, listing what is there, where one lacks."""
+    if reading.columns is None:
+        return None
+    place = (path, stat, reading.columns, "columns")
+    found: tuple[str, ...] | None = decoded().get(place)
+    if found is not None:
+        return found
+    with _errors(path):
+        there = _open(store, path, stat.size).schema_arrow.names
+    chosen: list[str] = []
+    for column in reading.columns:
+        names = column_names(column)
+        had = [name for name in names if name in there]
+        if not had:
+            setting = reading.settings.get(names[0])
+            remedy = f"set sources.{reading.source}.stage.{setting}" if setting else f"correct {reading.source}'s stage"
+            raise DataError(
+                f"{path}: no column {' or '.join(map(repr, names))} (has: {', '.join(map(repr, there))}); {remedy}"
+            )
+        chosen += had
+    found = tuple(dict.fromkeys(chosen))
+    decoded().put(place, found, 256)
+    return found
+
+
+def _rows(store: Store, location: Location, stat: Stat, columns: tuple[str, ...] | None, reading: Reading) -> Any:
     """Return a block's rows as a table of plain columns."""
-    path, unit, columns = location.path, location.unit, reading.columns
+    path, unit = location.path, location.unit
     place = (path, stat, unit, columns)
     # Without a column there is nothing to decode.
     if (location.large or location.medium) and columns != ():
 
         def write(file: Any) -> None:
             with _errors(path):
-                source = _checked(_open(store, path, stat.size, columns, reading), unit, path)
+                source = _checked(_open(store, path, stat.size), unit, path)
                 group = source.metadata.row_group(unit)
                 rows = chunk_rows(location, unit_rows=group.num_rows, unit_bytes=group.total_byte_size)
                 write_rows(file, _batches(source, unit, columns), columns, rows)
 
         with _errors(path):
             first, count = location.offset, location.size
-            found = with_unit(location, stat, columns, write, lambda opened: read_rows(opened, first, count), reading)
+            found = with_unit(
+                location, stat, reading.columns, write, lambda opened: read_rows(opened, first, count), reading
+            )
             if found is not None:
                 return found
     group = decoded().get(place)
     if group is None:
         with _errors(path):
-            source = _checked(_open(store, path, stat.size, columns, reading), unit, path)
+            source = _checked(_open(store, path, stat.size), unit, path)
             group = plain_table(
                 source.read_row_group(unit, columns=None if columns is None else list(columns), use_threads=False)
             )
@@ -145,8 +177,8 @@ def _rows(store: Store, location: Location, stat: Stat, reading: Reading) -> Any
     return group.slice(location.offset, location.size)
 
 
-def _open(store: Store, path: str, size: int, columns: tuple[str, ...] | None, reading: Reading | None = None) -> Any:
-    """Return a pq.ParquetFile over the store; DataError, listing what is there, where it lacks a column."""
+def _open(store: Store, path: str, size: int) -> Any:
+    """Return a pq.ParquetFile over the store; its footer is read once."""
     place = (path, store.stat(path), "footer")
     metadata = decoded().get(place)
     file = pq.ParquetFile(
@@ -157,13 +189,6 @@ def _open(store: Store, path: str, size: int, columns: tuple[str, ...] | None, r
     )
     if metadata is None:
         decoded().put(place, file.metadata, file.metadata.serialized_size)
-    there = file.schema_arrow.names
-    for column in columns or ():
-        if column not in there:
-            raise DataError(
-                f"{path}: no column {column!r} (has: {', '.join(map(repr, there))}); "
-                f"set sources.{reading.source if reading else '<name>'}.stage.field"
-            )
     return file
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -22,10 +23,23 @@ class Sample(msgspec.Struct, gc=False):
     error: str | None = None
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """How blocks are read: which columns, where large units are decoded to, and the source's name for errors."""
+# The name of a field that is read; or names of several, of which those are read that the shard has: at least one.
+Column = str | tuple[str, ...]
 
-    columns: tuple[str, ...] | None = None
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """How blocks are read: which columns (None: all), where large units are decoded to, and names for errors.
+
+    `settings` tells which setting of the source's stage names a column.
+    """
+
+    columns: tuple[Column, ...] | None = None
     spill: Spill = Spill()
     index_dir: str | None = None
     source: str = "<name>"
+    settings: Mapping[str, str] = {}
+
+
+def column_names(column: Column) -> tuple[str, ...]:
+    """Return the names that a column may have."""
+    return (column,) if isinstance(column, str) else column

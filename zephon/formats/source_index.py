@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from zephon.errors import DataError
 from zephon.formats.blocks import LARGE, MEDIUM, BlockTable, Int64s
+from zephon.formats.sample import Column, column_names
 from zephon.page import Location
 
 
@@ -97,11 +98,11 @@ class SourceIndex:
             self._medium_spilled and self._grade.item(block) == MEDIUM,
         )
 
-    def large_total(self, columns: Sequence[str] | None = None) -> int:
+    def large_total(self, columns: Sequence[Column] | None = None) -> int:
         """Return the bytes that the large units decode to, of these columns where the format has any."""
         return _total(self._large_bytes, columns)
 
-    def medium_total(self, columns: Sequence[str] | None = None) -> int:
+    def medium_total(self, columns: Sequence[Column] | None = None) -> int:
         """Return the bytes that the medium units decode to, of these columns where the format has any."""
         return _total(self._medium_bytes, columns)
 
@@ -132,10 +133,9 @@ def sum_by_column(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return sums
 
 
-def _total(by_column: Mapping[str, int], columns: Sequence[str] | None) -> int:
-    return sum(
-        num_bytes for column, num_bytes in by_column.items() if not column or columns is None or column in columns
-    )
+def _total(by_column: Mapping[str, int], columns: Sequence[Column] | None) -> int:
+    names = None if columns is None else {name for column in columns for name in column_names(column)}
+    return sum(num_bytes for column, num_bytes in by_column.items() if not column or names is None or column in names)
 
 
 def _join(parts: list[Int64s]) -> Int64s:

@@ -11,6 +11,7 @@ from pathlib import Path
 from zephon.config import Spill
 from zephon.errors import ConfigError
 from zephon.formats.folders import cache_folder
+from zephon.formats.sample import Column
 from zephon.formats.source_index import SourceIndex
 from zephon.formats.spill_room import SUFFIX
 from zephon.formats.unit_file import touch
@@ -18,7 +19,7 @@ from zephon.stores.protocol import Stat
 from zephon.stores.select import store_for
 
 # By source: the columns that its stage reads, None for all.
-Columns = Mapping[str, Sequence[str] | None]
+Columns = Mapping[str, Sequence[Column] | None]
 
 
 def spill_folder(spill: Spill, index_dir: str | None) -> Path:
@@ -31,10 +32,11 @@ def spill_folder(spill: Spill, index_dir: str | None) -> Path:
     return folder / "spill"
 
 
-def unit_name(path: str, stat: Stat, unit: int, columns: Sequence[str] | None) -> str:
-    """Return the file name of a decoded unit: a digest of the shard's identity, the unit and the columns."""
+def unit_name(path: str, stat: Stat, unit: int, columns: Sequence[Column] | None) -> str:
+    """Return the file name of a decoded unit: a digest of the shard's identity, the unit and the columns asked for."""
     digest = blake2b(digest_size=16)
-    for part in (os.path.abspath(path), str(stat.size), str(stat.mtime_ns), str(unit), *(columns or ("*",))):  # noqa: PTH100
+    names = [column if isinstance(column, str) else repr(column) for column in columns or ("*",)]
+    for part in (os.path.abspath(path), str(stat.size), str(stat.mtime_ns), str(unit), *names):  # noqa: PTH100
         text = part.encode("utf-8", "surrogateescape")
         digest.update(len(text).to_bytes(4, "little") + text)
     return digest.hexdigest() + SUFFIX

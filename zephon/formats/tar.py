@@ -12,7 +12,7 @@ from zephon.errors import DataError
 from zephon.formats.blocks import BlockTable, Cutter, Limits, OnTruncated
 from zephon.formats.cache import decoded
 from zephon.formats.changed import changed
-from zephon.formats.sample import Reading, Sample
+from zephon.formats.sample import Column, Reading, Sample, column_names
 from zephon.formats.tar_idx import walk_in_parts
 from zephon.formats.tar_samples import Grouper
 from zephon.formats.tar_walk import MemoryWindow, walk
@@ -79,11 +79,7 @@ class TarFormat:
         result = []
         for number in samples:
             key, members = entries[number]
-            ranges: Iterable[tuple[str, tuple[int, int]]]
-            try:
-                ranges = members.items() if wanted is None else [(name, members[name]) for name in wanted]
-            except KeyError:
-                ranges = members.items()
+            ranges = members.items() if wanted is None else _chosen(members, wanted)
             result.append(Sample(key, {name: raw[start:end] for name, (start, end) in ranges}))
         return result, digest
 
@@ -95,6 +91,17 @@ class TarFormat:
             raw = store.read(path, location.offset, location.size)
             for key, members in _block_samples(raw, location):
                 yield Sample(key, {name: raw[start:end] for name, (start, end) in members.items()})
+
+
+def _chosen(members: Fields, wanted: Sequence[Column]) -> Iterable[tuple[str, tuple[int, int]]]:
+    """Return the members that are wanted and there; all, where one is missing."""
+    chosen: list[tuple[str, tuple[int, int]]] = []
+    for column in wanted:
+        had = [(name, members[name]) for name in column_names(column) if name in members]
+        if not had:
+            return members.items()
+        chosen += had
+    return chosen
 
 
 def _block_samples(raw: bytes, location: Location) -> list[tuple[str, Fields]]:

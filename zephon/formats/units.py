@@ -12,7 +12,7 @@ from typing import BinaryIO, TypeVar
 
 from zephon.errors import ConfigError, StoreError
 from zephon.formats.lock import exclusive
-from zephon.formats.sample import Reading
+from zephon.formats.sample import Column, Reading
 from zephon.formats.spill import spill_folder, unit_name
 from zephon.formats.spill_room import PARTIAL, move_in
 from zephon.formats.unit_file import Unit, open_unit, write_unit
@@ -76,7 +76,7 @@ class OpenUnits:
 def with_unit(
     location: Location,
     stat: Stat,
-    columns: tuple[str, ...] | None,
+    columns: tuple[Column, ...] | None,
     write: Callable[[BinaryIO], None],
     use: Callable[[Unit], T],
     reading: Reading,

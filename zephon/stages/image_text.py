@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zephon.config import Positive, Struct
-from zephon.formats.sample import Sample
+from zephon.formats.sample import Column, Sample
 from zephon.images.rules import ResizeRule
 from zephon.page import Wanted
 from zephon.random import SampleRandom
@@ -33,8 +33,8 @@ class ImageTextStage(Struct, frozen=True, kw_only=True):
     images and never in one; pieces in which nothing is predicted are left out, and so are samples without text.
 
     images      placeholder token, resize rule and so on
-    image       member or column of the images, or several, of which the first there counts: bytes, {bytes: ...},
-                or a list of these
+    image       member or column of the images, or several, of which the first there that isn't null counts: bytes,
+                {bytes: ...}, or a list of these
     text        member or column of the caption
     order       image_first | text_first
     chat        {field, template, ...} as in a chat stage: a conversation in place of a caption; null: a caption
@@ -61,12 +61,11 @@ class ImageTextStage(Struct, frozen=True, kw_only=True):
     max_tokens: Positive | None = None
     long: Long | None = None
 
-    def fields(self) -> tuple[str, ...] | None:
-        images = (self.image,) if isinstance(self.image, str) else self.image
-        texts: tuple[str, ...] = (self.text,)
+    def fields(self) -> tuple[Column, ...] | None:
+        texts: tuple[Column, ...] = (self.text,)
         if self.chat is not None:
             texts = self.chat.fields() or ()
-        return (*images, *texts)
+        return (self.image, *texts)
 
     def metadata(self) -> tuple[str, ...]:
         return METADATA

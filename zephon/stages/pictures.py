@@ -25,7 +25,7 @@ from zephon.stages.function import load_function
 from zephon.tokenizer.engines import one_line
 
 Byte = Annotated[int, Meta(ge=0, le=255)]
-Names = str | tuple[str, ...]
+Names = str | Annotated[tuple[str, ...], Meta(min_length=1)]
 
 
 class Augment(Struct, frozen=True, kw_only=True):
@@ -151,12 +151,14 @@ class Gallery:
 
 
 def read_images(sample: Sample, names: Names, *, place: str) -> list[bytes]:
-    """Return the images in the first of some fields that the sample has: bytes, {bytes: ...}, or a list of these.
+    """Return the images in the first of some fields that holds any: bytes, {bytes: ...}, or a list of these.
 
     Raises BadSampleError where no such field is there, or it holds anything else; None is no image.
     """
     names = (names,) if isinstance(names, str) else names
-    name = next((name for name in names if name in sample.fields), names[0])
+    there = [name for name in names if name in sample.fields]
+    # A table has a column of each name, in which a row may hold nothing.
+    name = next((name for name in there if sample.fields[name] is not None), (*there, names[0])[0])
     value = read_field(sample, name, place=place)
     values: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
     return [image_bytes(item, name=name) for item in values if item is not None]

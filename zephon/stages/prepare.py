@@ -12,11 +12,11 @@ import msgspec
 from zephon.config import Source, Spill, Tokenizer
 from zephon.errors import DataError
 from zephon.formats.read import read_samples
-from zephon.formats.sample import Sample
+from zephon.formats.sample import Column, Sample
 from zephon.page import Order, Page, Wanted
 from zephon.random import SampleRandom, attachment_random, sample_random
 from zephon.stages.materialise import AttachingStage, materialise
-from zephon.stages.stage import Stage, fitted_config, stage_fields
+from zephon.stages.stage import Stage, field_settings, fitted_config, stage_fields
 from zephon.tokenizer import load_tokenizer
 
 Prepare = Callable[[Order], Page]
@@ -40,7 +40,8 @@ class PrepareSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Work(msgspec.Struct, frozen=True):
     stage: Stage
-    columns: tuple[str, ...] | None
+    columns: tuple[Column, ...] | None
+    settings: dict[str, str]
 
 
 def build_prepare(spec: PrepareSpec) -> Prepare:
@@ -55,7 +56,7 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
     for name, source in spec.sources.items():
         place = f"sources.{name}.stage"
         config = fitted_config(source.stage, capacity=spec.capacity, long=spec.long, place=place)
-        works[name] = _Work(config.build(tokenizer, place=place), stage_fields(config))
+        works[name] = _Work(config.build(tokenizer, place=place), stage_fields(config), field_settings(config))
 
     def prepare(order: Order) -> Page:
         began = time.perf_counter()
@@ -67,6 +68,7 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
             spill=spec.spill,
             index_dir=spec.index_dir,
             source=order.source,
+            settings=work.settings,
         )
 
         if order.wanted:

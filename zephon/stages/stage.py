@@ -6,14 +6,14 @@ builds the stage. A user's own is named as `kind: module:Struct`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
 
 from zephon.config import Tokenizer
 from zephon.errors import ConfigError
-from zephon.formats.sample import Sample
+from zephon.formats.sample import Column, Sample, column_names
 from zephon.images.rules import ResizeRule
 from zephon.random import SampleRandom
 from zephon.registry import STAGES, resolve
@@ -38,8 +38,8 @@ class Stage(Protocol):
 class StageConfig(Protocol):
     """A stage's settings: a frozen msgspec struct with these methods."""
 
-    def fields(self) -> tuple[str, ...] | None:
-        """Return the fields that the stage reads of a sample; None: all."""
+    def fields(self) -> tuple[Column, ...] | None:
+        """Return the fields that the stage reads of a sample; None: all. A tuple of names: those that are there."""
         ...
 
     def metadata(self) -> tuple[str, ...]:
@@ -95,9 +95,27 @@ def stage_rule(config: StageConfig) -> ResizeRule | None:
     return cast(ResizeRule, config.resize_rule()) if hasattr(config, "resize_rule") else None
 
 
-def stage_fields(config: StageConfig) -> tuple[str, ...] | None:
+def stage_fields(config: StageConfig) -> tuple[Column, ...] | None:
     """Return the fields that a stage reads of a sample, for the reader to read no others; None: all."""
     return config.fields()
+
+
+def field_settings(config: StageConfig) -> dict[str, str]:
+    """Return which setting of a stage names each field that it reads, such as {"messages": "chat.field"}."""
+    names = {name for column in config.fields() or () for name in column_names(column)}
+    return {name: setting for setting, name in _texts(config) if name in names}
+
+
+def _texts(settings: Any) -> Iterator[tuple[str, str]]:
+    """Yield all texts in settings, and in lists and structs of them, with where they stand; the first ones last."""
+    for attribute, name in reversed(
+        tuple(zip(settings.__struct_fields__, settings.__struct_encode_fields__, strict=True))
+    ):
+        value = getattr(settings, attribute)
+        if isinstance(value, msgspec.Struct):
+            yield from ((f"{name}.{inner}", text) for inner, text in _texts(value))
+        values = value if isinstance(value, tuple | list) else (value,)
+        yield from ((name, text) for text in values if isinstance(text, str))
 
 
 def stage_metadata(config: StageConfig) -> tuple[str, ...]:

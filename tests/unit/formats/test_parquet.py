@@ -129,12 +129,37 @@ def test_bytes_of_row_groups_are_apportioned_exactly(tmp_path: Path) -> None:
     assert index.num_bytes == sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
 
 
-def test_a_missing_column_names_file_columns_and_field(tmp_path: Path) -> None:
+def test_a_missing_column_names_file_columns_and_setting(tmp_path: Path) -> None:
     index = index_of(write(tmp_path / "a.parquet", table(20)), cache=tmp_path)
+
+    def read(*columns: Any, settings: dict[str, str]) -> None:
+        read_samples(
+            index.location(0), [0], columns=columns, spill=Spill(), index_dir=None, source="web", settings=settings
+        )
+
     with pytest.raises(
-        DataError, match=r"a\.parquet: no column 'content' \(has: 'text', .*\); set sources\.web\.stage\.field"
+        DataError, match=r"a\.parquet: no column 'content' \(has: 'text', .*\); set sources\.web\.stage\.chat\.field$"
     ):
-        read_samples(index.location(0), [0], columns=["content"], spill=Spill(), index_dir=None, source="web")
+        read("text", "content", settings={"text": "text", "content": "chat.field"})
+    with pytest.raises(DataError, match=r"no column 'jpg' or 'png' \(has: .*\); set sources\.web\.stage\.image$"):
+        read(("jpg", "png"), settings={"jpg": "image", "png": "image"})
+    with pytest.raises(DataError, match=r"no column 'content' \(has: .*\); correct web's stage$"):
+        read("content", settings={})
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_of_several_names_those_in_the_schema_are_read(tmp_path: Path, size: str) -> None:
+    path = write(tmp_path / "a.parquet", table(1000), row_group_size=500)
+    index = sized_index(path, size, tmp_path)
+    several = [("jpg", "raw", "png", "text"), "score"]
+    found = samples_of(index, columns=several, cache=tmp_path)
+    plainly = samples_of(index, columns=["raw", "text", "score"], cache=tmp_path)
+    assert [(sample.key, sample.fields) for sample in found] == [(sample.key, sample.fields) for sample in plainly]
+    assert hashes_of(index, columns=several, cache=tmp_path) == hashes_of(
+        index, columns=["raw", "text", "score"], cache=tmp_path
+    )
+    for total in (index.medium_total, index.large_total):
+        assert total(several) == total(["raw", "text", "score"])
 
 
 def test_the_hash_is_of_values_not_of_their_layout(tmp_path: Path) -> None:

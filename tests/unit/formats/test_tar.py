@@ -283,6 +283,9 @@ def test_some_samples_in_any_order_and_the_hash_of_the_block(tmp_path: Path) -> 
     assert whole == part
     assert [sample.key for sample in some] == ["000007", "000003", "000003"]
     assert some[0].fields == {"txt": everything[7].fields["txt"]}
+    # Of several names, those that are there.
+    (sample,), _ = read_samples(index.location(0), [0], columns=[("jpg", "txt", "png")], spill=Spill(), index_dir=None)
+    assert set(sample.fields) == {"txt"}
     # A column that is missing: all are there, to be named.
     (sample,), _ = read_samples(index.location(0), [0], columns=["jpg"], spill=Spill(), index_dir=None)
     assert set(sample.fields) == {"txt", "meta.json"}

@@ -158,6 +158,25 @@ def test_lists_of_texts_and_images_read_as_parts_do(tokenizer: LoadedTokenizer) 
     assert np.array_equal(one.attachments, other.attachments)  # type: ignore[arg-type]
 
 
+def test_the_first_field_that_holds_an_image_counts(tokenizer: LoadedTokenizer) -> None:
+    first, second = (picture(n, kind="png", mode="RGB")[1] for n in (1, 2))
+    raw = {"kind": "image_text", "images": images_of(), "image": ["a", "b", "c"]}
+    assert fitted_config(raw, capacity=9, long="split", place="s").fields() == (("a", "b", "c"), "txt")
+    text = {"txt": "hello"}
+    made = run(
+        raw,
+        tokenizer,
+        {"c": second, "b": first, **text},
+        {"a": None, "b": None, "c": second, **text},
+        {"b": None, **text},
+    )
+    assert made.attachments is not None
+    assert made.attachments[:, HASH].tolist() == [
+        np.uint64(xxh3_64_intdigest(data)).astype(np.int64) for data in (first, second)
+    ]
+    assert made.counts.tolist() == [1, 1, 1]
+
+
 BAD = [
     ({"jpg": b"hello", "txt": b"x"}, "is no JPEG"),
     ({"jpg": b"", "txt": b"x"}, "holds no bytes"),
@@ -232,6 +251,7 @@ FAULTS = [
     ({"images": images_of({"kind": "native", "patch": 4, "std": [0, 1, 1]})}, "std"),
     ({"images": images_of(augment={"function": "nowhere:nothing"})}, "can't import"),
     ({"images": {"start": "a"}}, "placeholder"),
+    ({"images": images_of(), "image": []}, r"s \(image_text\): Expected `array` of length >= 1 - at `\$\.image`"),
 ]
 
 
