@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from zephon.collate.batch import Batch
 from zephon.collate.device import Collator, resolve_device
@@ -87,6 +87,10 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         """Return an iterator over the rest of the pass (without an end, for an endless stream)."""
         return _Batches(self)
+
+    if TYPE_CHECKING:
+        # Only FiniteLoader has it. Which of the two it is depends on a value, so types can't tell them apart.
+        def __len__(self) -> int: ...
 
     @property
     def config(self) -> Config:

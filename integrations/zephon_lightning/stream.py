@@ -117,7 +117,7 @@ class FiniteStream(Stream):
     """A stream with an end: `len` is its micro-batches a pass."""
 
     def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]
+        return len(self.loader)
 
 
 class FixedStream:
@@ -128,7 +128,7 @@ class FixedStream:
         self._start: dict[str, Any] | None = None
 
     def __len__(self) -> int:
-        return len(self.loader)  # type: ignore[arg-type]
+        return len(self.loader)
 
     def rest(self) -> None:
         """Leave no thread, process or shared memory; the next iterator begins at the pass's beginning, as each does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from msgspec.structs import replace
@@ -45,6 +45,10 @@ class StreamDataset(IterableDataset[Batch]):
         # States loaded that this process knows of, and whether its last loop was left before the pass's end.
         self._loaded = 0
         self._amid = False
+
+    if TYPE_CHECKING:
+        # Only FiniteStreamDataset has it; which of the two it is depends on a value.
+        def __len__(self) -> int: ...
 
     @property
     def loader(self) -> Loader:
@@ -137,5 +141,5 @@ class FiniteStreamDataset(StreamDataset):
         """Return the micro-batches that every rank is given in a whole pass."""
         if self._length is None:
             with Loader(replace(self._config, device="cpu"), self._topology) as loader:
-                self._length = len(loader)  # type: ignore[arg-type]
+                self._length = len(loader)
         return self._length

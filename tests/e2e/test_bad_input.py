@@ -160,7 +160,7 @@ def test_other_samples_go_on_where_bad_ones_are_skipped(tmp_path: Path) -> None:
     config, _ = FAULTS["invalid JSON"].make(tmp_path)
     skipping = {**config, "on_bad_sample": "skip", "length": "count"}
     with Loader(skipping) as loader:
-        assert sum(1 for _ in loader) == len(loader)  # type: ignore[arg-type]
+        assert sum(1 for _ in loader) == len(loader)
         assert loader.report()["bad_samples"] == {"code": 0, "web": 1}
     only_web = {
         **skipping,

@@ -85,7 +85,7 @@ def test_index_count_gives_the_length_of_the_finite_stream(config: Path, cli: Cl
     counted = re.search(r"^sequences: ([\d,]+)$", out, re.M)
     assert counted is not None
     with Loader(load_config(config, ["length=count", "micro_batch_size=1"])) as loader:
-        assert int(counted[1].replace(",", "")) == len(loader)  # type: ignore[arg-type]
+        assert int(counted[1].replace(",", "")) == len(loader)
 
 
 def test_run_digest_is_the_loaders(config: Path, cli: Cli) -> None:

@@ -34,13 +34,13 @@ def test_only_finite_streams_have_a_length(config: dict[str, Any], finite: dict[
     endless = Loader(config)
     assert not hasattr(endless, "__len__")
     with pytest.raises(TypeError):
-        len(endless)  # type: ignore[arg-type]
+        len(endless)
     endless.close()
     for size in (1, 2, 4, 8):
         for rank in range(size):
             with Loader(finite, Topology(dp_rank=rank, dp_size=size)) as loader:
-                assert len(loader) == -(-21 // (4 * size))  # type: ignore[arg-type]
-                assert len(list(loader)) == len(loader)  # type: ignore[arg-type]
+                assert len(loader) == -(-21 // (4 * size))
+                assert len(list(loader)) == len(loader)
 
 
 def test_rows_beyond_the_length_are_masked(finite: dict[str, Any]) -> None:
@@ -120,7 +120,7 @@ def test_an_iterator_that_ended_goes_on_from_a_state_in_mid_pass(finite: dict[st
 def test_every_sample_once_in_a_counted_pass(config: dict[str, Any]) -> None:
     with Loader({**config, "length": "count"}) as loader:
         tokens = [token for batch in loader for row in batch["tokens"].tolist() for token in row if token]
-        counted = len(loader)  # type: ignore[arg-type]
+        counted = len(loader)
         assert loader.consumed == counted
     with Loader({**config, "length": counted + 8}) as longer:
         report_after = list(longer)
