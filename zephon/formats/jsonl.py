@@ -13,6 +13,7 @@ from zephon.formats.blocks import BlockTable, Cutter, Limits, OnTruncated
 from zephon.formats.cache import decoded
 from zephon.formats.changed import changed
 from zephon.formats.decode import pieces
+from zephon.formats.json_value import json_value
 from zephon.formats.lines import line_bounds, whole_lines
 from zephon.formats.names import compression_of
 from zephon.formats.sample import Reading, Sample
@@ -96,8 +97,8 @@ def _sample(line: bytes, key: str, number: int, decoder: msgspec.json.Decoder[ob
     if not number:
         line = line.removeprefix(_BOM)
     try:
-        value = decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        value = json_value(line, decoder)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Sample(key, {}, f"no JSON: {error}")
     if not isinstance(value, dict):
         return Sample(key, {}, f"no JSON object but {type(value).__name__}")

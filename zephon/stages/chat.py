@@ -11,6 +11,7 @@ import numpy as np
 
 from zephon.config import Struct
 from zephon.errors import ConfigError
+from zephon.formats.json_value import json_value
 from zephon.formats.sample import Sample
 from zephon.stages.documents import Documents, Draft, write_documents
 from zephon.stages.edges import edge_token, need_joins, need_tokenizer
@@ -20,6 +21,7 @@ from zephon.stages.template import ChatTemplate, read_template
 from zephon.tokenizer import LoadedTokenizer
 
 ASSISTANT = "assistant"
+DECODER: msgspec.json.Decoder[object] = msgspec.json.Decoder()
 Part = tuple[str, bool]
 
 
@@ -187,7 +189,7 @@ def read_json(value: Any, name: str) -> Any:
     if not isinstance(value, bytes | str):
         return value
     try:
-        return msgspec.json.decode(value)
+        return json_value(value, DECODER)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadSampleError(f"{name!r} isn't JSON: {error}") from None
 

@@ -190,6 +190,26 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"kind": "chat", "field": "json"},
+        {"kind": "image_text", "images": images_of(), "image": "jpg", "chat": {"field": "json"}},
+        {"kind": "interleaved", "images": images_of(), "parts": "json"},
+    ],
+    ids=lambda raw: raw["kind"],
+)
+def test_json_that_nests_too_deep_makes_its_sample_bad(tokenizer: LoadedTokenizer, raw: dict[str, Any]) -> None:
+    fields = {"jpg": picture(1, kind="jpg", mode="RGB")[1]}
+    deep = [{**fields, "json": b"[" * depth + b"]" * depth} for depth in (129, 100_000)]
+    samples = [Sample(str(number), each) for number, each in enumerate(deep)]
+    made = build(raw, tokenizer).documents(samples, lambda _: SampleRandom(0))
+    assert made.bad == (
+        (0, "'json' isn't JSON: it nests more than 128 lists and objects"),
+        (1, "'json' isn't JSON: it nests more than 128 lists and objects"),
+    )
+
+
 @pytest.mark.parametrize(("fields", "fault"), BAD, ids=[fault for _, fault in BAD])
 def test_a_bad_sample_is_told_and_the_others_go_on(
     tokenizer: LoadedTokenizer, fields: dict[str, Any], fault: str

@@ -1,0 +1,38 @@
+"""JSON to Python's values, with a bound of its own on how deep they nest.
+
+Without it the interpreter's recursion limit would be the bound, and whether that is met depends on who calls: the same
+bytes would be a sample in one thread and none in another.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+
+# Far below the interpreter's limit of 1,000, of which the caller has used some; templates and repr recurse as well.
+MAX_NESTING = 128
+# To its end, or the text's where it has none; possessive, so that it takes linear time whatever the bytes.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_STEPS = np.zeros(256, np.int8)
+_STEPS[[ord("["), ord("{")]] = 1
+_STEPS[[ord("]"), ord("}")]] = -1
+
+
+def json_value(text: bytes | str, decoder: msgspec.json.Decoder[object]) -> object:
+    """Return what JSON says, lists and objects nested at most MAX_NESTING deep.
+
+    Raises msgspec.DecodeError or UnicodeDecodeError for anything else, by the text alone.
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    # Nearly always enough, and many times quicker than the decoder.
+    if raw.count(b"[") + raw.count(b"{") > MAX_NESTING and _nesting(raw) > MAX_NESTING:
+        raise msgspec.DecodeError(f"it nests more than {MAX_NESTING} lists and objects")
+    return decoder.decode(text)
+
+
+def _nesting(raw: bytes) -> int:
+    """Return how deep the brackets outside strings nest; up to its first fault, a JSON text nests no deeper."""
+    steps = _STEPS[np.frombuffer(_STRING.sub(b"", raw), np.uint8)]
+    return int(np.cumsum(steps, dtype=np.int64).max(initial=0))
