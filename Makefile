@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test wheels lint bench format clean
 
-$(VENV)/installed: requirements-dev.txt pyproject.toml
+$(VENV)/installed: requirements-dev.txt pyproject.toml hatch_build.py $(wildcard zephon/native/*.pyx)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip
 	$(BIN)/pip install -q -r requirements-dev.txt
@@ -30,7 +30,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) build dist demo-data demo-out pictures-data pictures-out bench-data
+	rm -rf $(VENV) build dist zephon/native/*.so demo-data demo-out pictures-data pictures-out bench-data
 
 wheels: $(VENV)/installed
 	ZEPHON_WHEELS=1 $(BIN)/python -m pytest -q tests/e2e/test_nemo_wheels.py tests/e2e/test_megatron_launch_wheel.py

@@ -116,33 +116,39 @@ def build_batch(
     """Return what `collate` returns, under way on the uploader's device."""
     rows, width = host.tokens.shape
     length = width - 1
-    place = layout(host.pieces, rows, length, mask_boundary=mask_boundary, align=align)
-    arrays: list[Array] = [host.tokens, place.unpredicted, place.starts, place.gains, place.cu_seqlens]
-    if host.mask is not None:
-        arrays.append(host.mask)
     images = host.images
-    if images is not None:
-        # A row's last token is a label only; no image's lies there.
-        arrays += [images.table, *images.pixels]
+    # A row's last token is a label only; no image's lies there.
+    of_images: list[Array] = [] if images is None else [images.table, *images.pixels]
+    if device.type == "cpu":
+        text = host_text(host, mask_boundary=mask_boundary, align=align, reset=reset_position_ids)
+        max_seqlen = text.max_seqlen
+        arrays: list[Array] = [text.cu_seqlens, *of_images]
+    else:
+        place = layout(host.pieces, rows, length, mask_boundary=mask_boundary, align=align)
+        max_seqlen = place.max_seqlen
+        masks = [] if host.mask is None else [host.mask]
+        arrays = [place.cu_seqlens, *of_images, host.tokens, *masks, place.unpredicted, place.starts, place.gains]
 
     def build(tensors: list[torch.Tensor]) -> Batch:
-        wide, unpredicted, starts, gains, cu_seqlens, *rest = tensors
-        mask = rest.pop(0) if host.mask is not None else None
+        cu_seqlens, pictures, rest = tensors[0], tensors[1 : 1 + len(of_images)], tensors[1 + len(of_images) :]
         if device.type == "cpu":
-            text = host_text(host, place, reset=reset_position_ids)
-            entries: dict[str, Any] = {name: torch.from_numpy(array) for name, array in text.items()}
+            entries: dict[str, Any] = {name: torch.from_numpy(array) for name, array in text.entries.items()}
         else:
-            entries = device_text(wide, mask, unpredicted, starts, gains, reset=reset_position_ids)
+            wide, *mask, unpredicted, starts, gains = rest
+            entries = device_text(wide, mask[0] if mask else None, unpredicted, starts, gains, reset=reset_position_ids)
         entries["cu_seqlens"] = cu_seqlens
-        entries["max_seqlen"] = place.max_seqlen
+        entries["max_seqlen"] = max_seqlen
         if attention_mask:
-            entries["attention_mask"] = _attention(starts, rows, length)
-        if rest and pixels is not None:
-            entries |= image_entries(rest[0], rest[1:], pixels)
+            entries["attention_mask"] = _attention(cu_seqlens, rows, length)
+        if pictures and pixels is not None:
+            entries |= image_entries(pictures[0], pictures[1:], pixels)
         return Batch(entries, sequences=host.sequences)
 
     batch = uploader.build(arrays, build)
     batch.host_bytes = sum(array.nbytes for array in arrays)
+    if device.type == "cpu":
+        # They are handed over too, inside the entries.
+        batch.host_bytes += host.tokens.nbytes + (0 if host.mask is None else host.mask.nbytes)
     return batch
 
 
@@ -192,9 +198,9 @@ def _positions(starts: torch.Tensor, gains: torch.Tensor, rows: int, length: int
     return starts.new_ones(rows * length).index_copy_(0, starts, gains).cumsum_(0).view(rows, length)
 
 
-def _attention(starts: torch.Tensor, rows: int, length: int) -> torch.Tensor:
+def _attention(cu_seqlens: torch.Tensor, rows: int, length: int) -> torch.Tensor:
     """Return bool [b, 1, S, S]: true where query i (third axis) may see key j: j <= i, in the same segment."""
-    segments = torch.zeros(rows * length, dtype=torch.int32, device=starts.device)
-    segments = segments.index_fill_(0, starts, 1).cumsum_(0).view(rows, 1, length)
+    segments = torch.zeros(rows * length, dtype=torch.int32, device=cu_seqlens.device)
+    segments = segments.index_fill_(0, cu_seqlens[:-1].long(), 1).cumsum_(0).view(rows, 1, length)
     same: torch.Tensor = segments.unsqueeze(3) == segments.unsqueeze(2)
     return same.tril_()

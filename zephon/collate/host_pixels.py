@@ -1,4 +1,4 @@
-"""Pixel values on the CPU, by NumPy: to the last bit what zephon.collate.images builds elsewhere.
+"""Pixel values on the CPU: to the last bit what zephon.collate.images builds elsewhere.
 
 Torch would share such large operations out to its threads, which wait for each other in busy loops: next to workers
 that decode on the same cores, all took four times the processor time.
@@ -11,6 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from zephon.native import compiled
+
+kernels = compiled("kernels")
+LEVELS = 256
 CHANNELS = 3
 Floats = NDArray[np.float32]
 Frames = NDArray[np.uint8]
@@ -20,7 +24,11 @@ def fixed_values(images: Sequence[Frames], *, size: int, scale: Floats, shift: F
     """Return float32 [all frames, 3, size, size] of uint8 images [frames, size, size, 3]."""
     frames = [frame for image in images for frame in image]
     values = np.empty((len(frames), CHANNELS, size, size), dtype=np.float32)
+    table = None if kernels is None else _values_of_levels(scale, shift)
     for value, frame in zip(values, frames, strict=True):
+        if table is not None:
+            kernels.fill_fixed(np.ascontiguousarray(frame), table, value)
+            continue
         for channel in range(CHANNELS):
             _normalise(frame[:, :, channel], scale[channel], shift[channel], value[channel])
     return values
@@ -36,8 +44,12 @@ def native_values(
     counts = [-(-len(image) // depth) * image.shape[1] * image.shape[2] // patch**2 for image in images]
     values = np.empty((sum(counts), CHANNELS, depth, patch**2), dtype=np.float32)
     stop = 0
+    table = None if kernels is None else _values_of_levels(scale, shift)
     for image, count in zip(images, counts, strict=True):
         start, stop = stop, stop + count
+        if table is not None:
+            kernels.fill_patches(np.ascontiguousarray(image), table, values[start:stop], patch=patch, merge=merge)
+            continue
         frames, height, width, _ = image.shape
         held = min(frames, depth)
         rows, columns = height // (merge * patch), width // (merge * patch)
@@ -50,6 +62,15 @@ def native_values(
                 _normalise(lines[:, frame, :, channel], scale[channel], shift[channel], target[:, channel, frame])
             target[:, channel, held:] = target[:, channel, :1]
     return values.reshape(len(values), CHANNELS * depth * patch**2)
+
+
+def _values_of_levels(scale: Floats, shift: Floats) -> Floats:
+    """Return the value of each level, float32 [3, 256]."""
+    table = np.empty((CHANNELS, LEVELS), np.float32)
+    levels = np.arange(LEVELS, dtype=np.uint8)
+    for channel in range(CHANNELS):
+        _normalise(levels, scale[channel], shift[channel], table[channel])
+    return table
 
 
 def _normalise(levels: Frames, scale: np.float32, shift: np.float32, out: Floats) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zephon.collate.batch import Batch
 from zephon.collate.device import Collator, collate, device_text, resolve_device
 from zephon.collate.host import HostBatch, layout
-from zephon.collate.host_text import host_text
+from zephon.collate.host_text import host_text, numpy_text
 from zephon.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -65,11 +65,15 @@ def test_numpy_and_torch_build_the_same_text(case: tuple[HostBatch, int], mask_b
     arrays = host.tokens, host.mask, place.unpredicted, place.starts, place.gains
     tensors = [None if array is None else torch.from_numpy(array) for array in arrays]
     want = device_text(*tensors, reset=reset)  # type: ignore[arg-type]
-    found = host_text(host, place, reset=reset)
-    assert list(found) == list(want)
-    for name, array in found.items():
-        assert torch.from_numpy(array).dtype == want[name].dtype, name
-        assert torch.equal(torch.from_numpy(array), want[name]), name
+    text = host_text(host, mask_boundary=mask_boundary, align=align, reset=reset)
+    assert text.cu_seqlens.tolist() == place.cu_seqlens.tolist()
+    assert text.cu_seqlens.dtype == np.int32
+    assert text.max_seqlen == place.max_seqlen
+    for found in (text.entries, numpy_text(host, place, reset=reset)):
+        assert list(found) == list(want)
+        for name, array in found.items():
+            assert torch.from_numpy(array).dtype == want[name].dtype, name
+            assert torch.equal(torch.from_numpy(array), want[name]), name
 
 
 def test_shapes_and_dtypes_are_as_promised() -> None:
