@@ -61,16 +61,41 @@ def _expand_one(pattern: str, place: str) -> list[str]:
         raise ConfigError(f"{place}: an empty path; give a shard, folder or pattern")
     if "://" in pattern:
         return braces(pattern, place=place)
-    if Path(pattern).exists():
+    if exists(pattern):
         return _files(pattern, place)
     return [shard for text in braces(pattern, place=place) for shard in _files(text, place)]
 
 
+def exists(text: str) -> bool:
+    """Return whether there is a file or folder of this very name; a pattern may be no name at all."""
+    try:
+        Path(text).stat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def _files(text: str, place: str) -> list[str]:
+    try:
+        return _matches(text, place)
+    except OSError as error:
+        # Too long a name, a folder that may not be read.
+        raise StoreError(f"{place}: {_shown(text)}: {error.strerror}; check the path and its permissions") from error
+    except ValueError as error:
+        raise ConfigError(f"{place}: {_shown(text)} is no path: {error}; correct it") from error
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}… ({len(text):,} characters)"
+
+
+def _matches(text: str, place: str) -> list[str]:
     path = Path(text)
-    if path.is_file():
+    # A pattern may be longer than any name.
+    named = exists(text) or not glob.has_magic(text)
+    if named and path.is_file():
         return [text]
-    if path.is_dir():
+    if named and path.is_dir():
         found = sorted(
             str(child)
             for child in path.iterdir()
@@ -82,7 +107,7 @@ def _files(text: str, place: str) -> list[str]:
     # Patterns may be absolute, which Path.glob refuses.
     found = sorted(match for match in glob.glob(text, recursive=True) if Path(match).is_file())  # noqa: PTH207
     if not found:
-        raise StoreError(f"{place}: {text!r} matches no shard; check the path, or that its disk is mounted")
+        raise StoreError(f"{place}: {_shown(text)} matches no shard; check the path, or that its disk is mounted")
     return found
 
 
