@@ -33,9 +33,9 @@ HEAD = """\
 Written by `python docs/generate.py` from the docstrings in the code; change those, not this page.
 
 A configuration is a YAML file, a mapping or a `zephon.Config`; `zephon.load_config(config, overrides)` reads and
-checks it before any data is read. An unknown field is an error. An override is `a.b=value`, its value YAML; on the
-command line it is `-o a.b=value`. Paths are relative to the current folder. [configs/](../configs) has files to
-start from.
+checks it before any data is read. An unknown field is an error, and so is one that is set twice. An override is
+`a.b=value`, its value YAML; on the command line it is `-o a.b=value`. Paths are relative to the folder that is current
+where the configuration is read, and are made absolute there. [configs/](../configs) has files to start from.
 
 **What is the plan and what isn't.** Of the top level,
 {plan}

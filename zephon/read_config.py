@@ -15,6 +15,7 @@ import msgspec
 from zephon.config import Config
 from zephon.errors import ConfigError
 from zephon.read_config_images import check_attachments, check_budgets, source_stage
+from zephon.read_config_paths import with_absolute_paths
 from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, resolve
 from zephon.stages import stage_metadata
 from zephon.yaml_text import parse_yaml
@@ -27,11 +28,12 @@ ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str]
 def load_config(config: ConfigLike, overrides: Sequence[str] = ()) -> Config:
     """Return the checked configuration in a YAML file, a mapping or a Config, with overrides `a.b=value`.
 
-    Values of overrides are YAML. Raises ConfigError, naming the field, before any data is read.
+    Values of overrides are YAML. Relative paths are made absolute, from the current folder. Raises ConfigError,
+    naming the field, before any data is read.
     """
     if isinstance(config, Config) and not overrides:
         validate(config)
-        return config
+        return with_absolute_paths(config)
     if isinstance(config, Config):
         raw: Any = msgspec.to_builtins(config)
     elif isinstance(config, Mapping):
@@ -54,7 +56,7 @@ def load_config(config: ConfigLike, overrides: Sequence[str] = ()) -> Config:
             if str(error).startswith(parent) and f"unknown field `{field}`" in str(error):
                 raise ConfigError(f"override {override!r}: {error}") from error
         raise
-    return result
+    return with_absolute_paths(result)
 
 
 def validate(config: Config) -> None:

@@ -106,7 +106,8 @@ def test_a_mapping_a_config_and_a_file_are_the_same(tmp_path: Path) -> None:
 
 def test_paths_may_be_path_objects() -> None:
     config = load_config(raw(sources={"web": {"path": Path("a") / "b.jsonl"}, "code": {"path": [Path("c.jsonl")]}}))
-    assert (config.sources["web"].path, config.sources["code"].path) == ("a/b.jsonl", ["c.jsonl"])
+    here = Path.cwd()
+    assert (config.sources["web"].path, config.sources["code"].path) == (f"{here}/a/b.jsonl", [f"{here}/c.jsonl"])
 
 
 @pytest.mark.parametrize(
@@ -145,10 +146,16 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
 def test_overrides_are_yaml_at_a_place() -> None:
     config = load_config(
         raw(),
-        ["seed=9", "backend.kind=inline", "sources.web.path=[a.tar, b.tar]", "pack.homogeneous=source", "length=null"],
+        [
+            "seed=9",
+            "backend.kind=inline",
+            "sources.web.path=[/a.tar, /b.tar]",
+            "pack.homogeneous=source",
+            "length=null",
+        ],
     )
     assert (config.seed, config.backend.kind, config.pack.homogeneous) == (9, "inline", "source")
-    assert config.sources["web"].path == ["a.tar", "b.tar"]
+    assert config.sources["web"].path == ["/a.tar", "/b.tar"]
     # Groups that the configuration doesn't have yet are made.
     assert load_config(raw(), ["tokenizer.path=t.json"]).tokenizer is not None
 

@@ -20,6 +20,7 @@ from zephon.lanes.spec import LaneSpec
 from zephon.lanes.state import LaneState
 from zephon.plan import lane_spec
 from zephon.read_config_images import resize_rule
+from zephon.read_config_paths import check_path
 from zephon.registry import BACKENDS, resolve
 from zephon.stages import stage_config, stage_fields
 from zephon.stages.prepare import PrepareSpec, build_prepare
@@ -60,6 +61,9 @@ def open_indices(config: Config, *, progress: bool = False) -> dict[str, SourceI
         )
         for name in sorted(config.sources)
     }
+    for name, index in indices.items():
+        for shard in index.shards:
+            check_path(config, shard, place=f"sources.{name}.path")
     columns = {
         name: stage_fields(stage_config(source.stage, place=f"sources.{name}.stage"))
         for name, source in config.sources.items()

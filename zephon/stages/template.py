@@ -72,6 +72,11 @@ class ChatTemplate:
         return parts
 
 
+def is_template_text(template: str) -> bool:
+    """Return whether a configured template is the text itself, not a file's path."""
+    return "{{" in template or "{%" in template or "\n" in template
+
+
 def read_template(template: str | None, *, place: str) -> str:
     """Return a template's text: null is ChatML; what holds `{{`, `{%` or a line end is the text itself.
 
@@ -80,7 +85,7 @@ def read_template(template: str | None, *, place: str) -> str:
     """
     if template is None:
         return CHATML
-    if "{{" in template or "{%" in template or "\n" in template:
+    if is_template_text(template):
         return template
     path = Path(template)
     try:

@@ -109,13 +109,13 @@ def test_the_whole_section_can_come_from_the_command_line(tmp_path: Path) -> Non
     launch = read_launch(path, ["data.backend=zephon", "data.path=a/*.jsonl", "data.stage={kind: tokens}"])
     assert launch.train is not None
     config = launch.train.load(sequence_length=16, global_batch_size=8)
-    assert config.sources["data"].path == "a/*.jsonl"
+    assert config.sources["data"].path == str(Path.cwd() / "a/*.jsonl")
     assert config.sources["data"].stage == {"kind": "tokens"}
     assert (config.sequence_length, config.global_batch_size) == (16, 8)
 
 
 def test_values_come_through_as_they_are() -> None:
-    text = {"path": 'it\'s: [a], "b" #c', "weight": "0.1", "epochs": None}
+    text = {"path": '/it\'s: [a], "b" #c', "weight": "0.1", "epochs": None}
     launch_like = {"sources": {"a": text}, "pack": {"homogeneous": {"g": ["a"]}}, "lanes": 4}
     settings = StreamSettings(overrides=tuple(_leaves(launch_like)))
     config = settings.load(sequence_length=16, global_batch_size=8)
