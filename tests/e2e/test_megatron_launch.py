@@ -90,8 +90,9 @@ def test_a_yaml_runs_a_script_on_zephons_data_resumes_at_another_size_and_stops_
         out.mkdir()
         words += ["--config", str(file), *overrides, f"out={out}", str(SCRIPT), *own, NEXT]
     for ended in launched(tmp_path / "ranks", words, world=2):
-        assert ended.status == 1
-        assert "sequence_length=32, but --seq-length is 16" in ended.err
+        assert ended.status == 2
+        assert "zephon_megatron.launch: sequence_length=32, but --seq-length is 16" in ended.err
+        assert "Traceback" not in ended.err
     assert not list(outs[2].glob("rank*"))
     told = [told_of(out, 2) for out in outs[:2]]
     assert [{one["begin"] for one in run} for run in told] == [{0}, {2 * BATCH}]
