@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 import sys
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -21,6 +22,7 @@ from zephon.lanes.state import DIGEST_BYTES
 from zephon.page import GRID_H, GRID_T, GRID_W, PATCHES, TOKENS
 
 LITTLE = sys.byteorder == "little"
+PIECE_BYTES = 8
 
 
 class Assembler:
@@ -33,7 +35,8 @@ class Assembler:
         self._tokens: NDArray[np.int32] = np.empty((rows, capacity), np.int32)
         self._pad_id = pad_id
         self._mask: NDArray[np.uint8] | None = None
-        self._pieces: list[int] = []
+        # (offset, tokens) of each row's pieces, int32.
+        self._layouts: list[bytes] = []
         self._sequences: list[int] = []
         self.tokens = self.documents = 0
         self.delivered: Counter[str] = Counter()
@@ -41,40 +44,18 @@ class Assembler:
         self._pixels: list[NDArray[np.uint8]] = []
         self._images: list[tuple[int, ...]] = []
 
-    def add(self, sequence: int, row: Row | None) -> bytes | None:
+    def add(self, sequence: int, row: Any) -> bytes | None:
         """Fill the next row and return its digest of 8 bytes; a row that wasn't planned stays masked, without one."""
         place = len(self._sequences)
         self._sequences.append(sequence)
         tokens = self._tokens[place]
         if row is None:
             tokens.fill(self._pad_id)
+            self._layouts.append(b"")
             return None
-        end = 0
-        delivered, pieces = self.delivered, self._pieces
-        layout: list[int] = []
-        masked = False
-        documents = total = 0
-        for item, start, stop, offset in row.spans:
-            payload = item.payload
-            if payload is None or payload.tokens is None:
-                raise StateError(
-                    f"source {item.source}, block {item.q} (global): tokens of sample {item.sample} are gone"
-                )
-            size = stop - start
-            first = item.place + start
-            if offset > end:
-                tokens[end:offset] = self._pad_id
-            end = offset + size
-            tokens[offset : offset + size] = payload.tokens[first : first + size]
-            pieces += (place, offset, size)
-            layout += (offset, size)
-            delivered[item.source] += size
-            total += size
-            if not start:
-                documents += 1
-            if payload.mask is not None:
-                masked = True
-        tokens[end:] = self._pad_id
+        write = write_row if isinstance(row, Row) else type(row).write
+        layout, total, documents, masked = write(row, tokens, self._pad_id, self.delivered)
+        self._layouts.append(layout)
         self.tokens += total
         self.documents += documents
         mask = self._fill_mask(place, row) if masked or self._mask is not None else None
@@ -94,7 +75,12 @@ class Assembler:
 
     def finish(self) -> HostBatch:
         """Return the batch."""
-        pieces = np.array(self._pieces, np.int32).reshape(-1, 3)
+        places = np.frombuffer(b"".join(self._layouts), np.int32).reshape(-1, 2)
+        pieces = np.empty((len(places), 3), np.int32)
+        pieces[:, 0] = np.repeat(
+            np.arange(len(self._layouts)), [len(layout) // PIECE_BYTES for layout in self._layouts]
+        )
+        pieces[:, 1:] = places
         images = None
         if self._has_images:
             table = np.array(self._images, np.int64).reshape(-1, IMAGE_COLUMNS)
@@ -103,28 +89,62 @@ class Assembler:
             tokens=self._tokens, pieces=pieces, mask=self._mask, sequences=tuple(self._sequences), images=images
         )
 
-    def _fill_mask(self, place: int, row: Row) -> NDArray[np.uint8]:
+    def _fill_mask(self, place: int, row: Any) -> NDArray[np.uint8]:
         """Fill and return a row's mask; rows before the first that has one predict all their tokens."""
         if self._mask is None:
             self._mask = np.zeros(self._tokens.shape, np.uint8)
             self._mask[:place] = 1
         mask: NDArray[np.uint8] = self._mask[place]
-        for item, start, stop, offset in row.spans:
-            own = None if item.payload is None else item.payload.mask
-            first, size = item.place + start, stop - start
-            mask[offset : offset + size] = 1 if own is None else own[first : first + size]
+        write = write_mask if isinstance(row, Row) else type(row).write_mask
+        write(row, mask)
         return mask
 
 
-def row_digest(
-    tokens: NDArray[np.int32], layout: list[int], mask: NDArray[np.uint8] | None, images: bytes = b""
-) -> bytes:
-    """Return XXH3-64, little-endian, over a row's tokens, its pieces' (offset, tokens), its mask and its images.
+def write_row(row: Row, out: NDArray[np.int32], pad: int, delivered: dict[str, int]) -> tuple[bytes, int, int, bool]:
+    """Write a row's tokens and its padding; add each source's tokens to `delivered`.
+
+    Returns (int32 offset and size of each piece as bytes, tokens, documents begun, whether any has a mask). Raises
+    StateError where tokens aren't in memory. A compiled row's `write` does the same.
+    """
+    end = documents = total = 0
+    layout: list[int] = []
+    masked = False
+    for item, start, stop, offset in row.spans:
+        payload = item.payload
+        if payload is None or payload.tokens is None:
+            raise StateError(f"source {item.source}, block {item.q} (global): tokens of sample {item.sample} are gone")
+        size = stop - start
+        first = item.place + start
+        if offset > end:
+            out[end:offset] = pad
+        end = offset + size
+        out[offset:end] = payload.tokens[first : first + size]
+        layout += (offset, size)
+        delivered[item.source] += size
+        total += size
+        if not start:
+            documents += 1
+        if payload.mask is not None:
+            masked = True
+    out[end:] = pad
+    return array("i", layout).tobytes(), total, documents, masked
+
+
+def write_mask(row: Row, out: NDArray[np.uint8]) -> None:
+    """Write the mask of each piece, ones for those without; what lies between is left as it is."""
+    for item, start, stop, offset in row.spans:
+        own = None if item.payload is None else item.payload.mask
+        first, size = item.place + start, stop - start
+        out[offset : offset + size] = 1 if own is None else own[first : first + size]
+
+
+def row_digest(tokens: NDArray[np.int32], layout: bytes, mask: NDArray[np.uint8] | None, images: bytes = b"") -> bytes:
+    """Return XXH3-64, little-endian, over a row's tokens, its pieces' (offset, tokens) int32, its mask and its images.
 
     See docs/stream.md, "Rows, loss, digest".
     """
     digest = xxhash.xxh3_64(tokens.data if LITTLE else tokens.astype("<i4").data)
-    digest.update(struct.pack(f"<{len(layout)}i", *layout))
+    digest.update(layout if LITTLE else np.frombuffer(layout, np.int32).astype("<i4").tobytes())
     if mask is not None:
         digest.update(mask.data)
     if images:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from zephon.engine.materialise import Materialiser
 from zephon.engine.work import WorkOf
 from zephon.errors import DataError, ZephonError
 from zephon.item import Item, Row
+from zephon.lanes.compiled import CompiledLane, Snapshot, make_lane
 from zephon.lanes.lane import Lane
 from zephon.lanes.mixer import Pulled
 from zephon.lanes.spec import LaneSpec
@@ -41,14 +42,14 @@ class Produced(NamedTuple):
 
     host: HostBatch
     position: int
-    changes: dict[int, LaneState]
+    changes: dict[int, LaneState | Snapshot]
     counts: Counts
 
 
 class _Planned(NamedTuple):
     sequence: int
-    row: Row | None
-    state: LaneState | None
+    row: Any
+    state: LaneState | Snapshot | None
     fetches: list[tuple[int, list[Item]]]
     failure: ZephonError | None
 
@@ -86,7 +87,7 @@ class Engine:
         self._work = WorkOf(spec.metadata)
         self._states = {lane: states.get(lane, LaneState()) for lane in lanes_of(topology, spec.lanes)}
         self._digests = {lane: state.digest for lane, state in self._states.items()}
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, Lane | CompiledLane] = {}
         self._planned: deque[_Planned] = deque()
         self._pulled = Pulled()
         self._rows = self._tokens = self._documents = 0
@@ -104,7 +105,7 @@ class Engine:
         has_images = self._materialiser is not None
         assembler = Assembler(self._micro_batch_size, self._spec.capacity, self._pad_id, images=has_images)
         work: list[tuple[int, int, int, int, int]] = []
-        changes: dict[int, LaneState] = {}
+        changes: dict[int, LaneState | Snapshot] = {}
         while True:
             while len(self._planned) < self._plan_ahead and not (self._planned and self._planned[-1].failure):
                 if not self._rows and self._next >= stop:
@@ -136,7 +137,7 @@ class Engine:
                 number = planned.sequence % self._spec.lanes
                 if digest is not None:
                     self._digests[number] = chain(self._digests[number], digest)
-                changes[number] = replace(planned.state, digest=self._digests[number])
+                changes[number] = planned.state.sealed(self._digests[number])
         self._position = stop if self._length is None else min(stop, self._length)
         self._rows += self._micro_batch_size
         self._tokens += assembler.tokens
@@ -203,7 +204,7 @@ class Engine:
                 self._feed.fill(ticket, items)
             self._order_images(planned.sequence, planned.row)
 
-    def _lane(self, sequence: int) -> Lane:
+    def _lane(self, sequence: int) -> Lane | CompiledLane:
         """Return the lane of a sequence; lanes that come next are opened too, so that their pages are ordered."""
         number = sequence % self._spec.lanes
         if number not in self._lanes:
@@ -212,23 +213,34 @@ class Engine:
                 upcoming = later % self._spec.lanes
                 if upcoming not in self._lanes:
                     state = _with_payloads(self._states[upcoming], self._feed)
-                    self._lanes[upcoming] = Lane(self._spec, upcoming, self._feed, state=state, pulled=self._pulled)
+                    self._lanes[upcoming] = make_lane(
+                        self._spec, upcoming, self._feed, state=state, pulled=self._pulled
+                    )
         return self._lanes[number]
 
-    def _fetch(self, row: Row | None) -> list[tuple[int, list[Item]]]:
+    def _fetch(self, row: Any) -> list[tuple[int, list[Item]]]:
         """Order the documents of a row that aren't in memory, by block."""
         if row is None or not self._feed.num_missing:
             return []
         blocks: dict[tuple[str, int], list[Item]] = {}
-        for span in row.spans:
-            payload = span.item.payload
-            if payload is not None and payload.tokens is None and not payload.ordered:
+        for item in unread(row):
+            payload = item.payload
+            if payload is not None and not payload.ordered:
                 payload.ordered = True
-                blocks.setdefault((span.item.source, span.item.q), []).append(span.item)
+                blocks.setdefault((item.source, item.q), []).append(item)
         return [
             (self._feed.order_again(source, q, list(dict.fromkeys(item.sample for item in items))), items)
             for (source, q), items in blocks.items()
         ]
+
+
+def unread(row: Any) -> list[Item]:
+    """Return the documents of a planned row whose tokens aren't in memory."""
+    if isinstance(row, Row):
+        items = [span.item for span in row.spans]
+        return [item for item in items if item.payload is not None and item.payload.tokens is None]
+    found: list[Item] = row.unread(Item)
+    return found
 
 
 def _with_payloads(state: LaneState, feed: PageFeed) -> LaneState:

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import sys
-from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zephon.backends.protocol import Backend
 from zephon.engine.appetite import Appetite
-from zephon.errors import DataError, StateError
+from zephon.engine.block_pages import BlockPages, BlockPlace
+from zephon.engine.reader import SHARE, PageReader
+from zephon.errors import StateError
 from zephon.formats.index import SourceIndex
 from zephon.item import Item, Payload
 from zephon.lanes.spec import LaneSpec, SourceSpec
-from zephon.page import PLACE, Location, Order, Page, Wanted
-from zephon.stages.fields import unusable
+from zephon.page import PLACE, Order, Page, Wanted
 
 # A page should take no longer to make.
 PAGE_S = 0.05
 MIN_SAMPLE_S = 1e-9
-# Documents whose tokens lie in one piece of memory.
-SHARE = 16
 CHANGED = "the data or the tokenizer changed since the state was saved; restore them, or start anew"
-
-
-class BlockPlace(NamedTuple):
-    """Which block a reader reads."""
-
-    source: str
-    q: int
-    epoch: int
-    block: int
-    location: Location
 
 
 class PageFeed:
@@ -65,6 +53,8 @@ class PageFeed:
         self.num_missing = 0
         self._limit_bytes = limit_bytes
         self._held_bytes = 0
+        # What compiled lanes hold; they keep count themselves.
+        self.memory: Any = None
         # Payloads may die in any thread, in the middle of anything: they only leave a note.
         self._released: deque[int] = deque()
         # Seconds that making a sample's documents took lately; they size pages and decide nothing else.
@@ -76,15 +66,23 @@ class PageFeed:
 
     def open(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> PageReader:
         """Return a reader that has ordered the block's next page."""
+        place, pages = self._open(source, q, taken, block_hash, ahead=ahead)
+        return PageReader(self, place, pages, taken=taken)
+
+    def open_pages(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> BlockPages:
+        """Return an open block's pages, for a compiled lane."""
+        return self._open(source, q, taken, block_hash, ahead=ahead)[1]
+
+    def _open(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> tuple[BlockPlace, BlockPages]:
         epoch, block, order = self._sources[source].place(self._seed, q)
         place = BlockPlace(source, q, epoch, block, self._indices[source].location(block))
-        reader = PageReader(self, place, order, taken=taken, block_hash=block_hash)
+        pages = BlockPages(self, place, order, taken=taken, block_hash=block_hash)
         if not ahead:
             # A block that is needed at once comes in a small page first, so that a lane can begin early.
-            reader.order_page(min(self.page_samples(source), self._appetite.first_samples))
+            pages.order_page(min(self.page_samples(source), self._appetite.first_samples))
         elif self._appetite.eager:
-            reader.expect()
-        return reader
+            pages.expect()
+        return place, pages
 
     def page_samples(self, source: str) -> int:
         """Return how many samples the next page of a source holds: what memory allows, if that is made in good time.
@@ -157,17 +155,21 @@ class PageFeed:
         self.num_missing += 1
         return Payload()
 
+    def admits(self, page: Page) -> bool:
+        """Return whether there is memory for a page's tokens."""
+        while self._released:
+            self._held_bytes -= self._released.popleft()
+        held = self._held_bytes + (0 if self.memory is None else self.memory.held)
+        return held + _num_bytes(page) <= self._limit_bytes
+
     def payloads(self, page: Page) -> deque[Payload] | None:
         """Return a page's tokens, SHARE documents a payload; None where memory is used up.
 
         Copies, so that a document that waits long keeps only its neighbours with it.
         """
-        num_bytes = page.tokens.nbytes + (0 if page.mask is None else page.mask.nbytes)
-        while self._released:
-            self._held_bytes -= self._released.popleft()
-        if self._held_bytes + num_bytes > self._limit_bytes:
+        if not self.admits(page):
             return None
-        self._held_bytes += num_bytes
+        self._held_bytes += _num_bytes(page)
         tokens, mask = page.tokens.view(np.int32), page.mask
         cuts = [*page.offsets[:-1:SHARE].tolist(), int(page.offsets[-1])]
         payloads = deque(
@@ -180,6 +182,10 @@ class PageFeed:
         return payloads
 
 
+def _num_bytes(page: Page) -> int:
+    return page.tokens.nbytes + (0 if page.mask is None else page.mask.nbytes)
+
+
 def _within(page: Page, start: int, stop: int) -> NDArray[np.int64] | None:
     """Return the attachments of a page's tokens [start, stop), their places counted from `start`; None: it has none."""
     if page.attachments is None:
@@ -188,108 +194,3 @@ def _within(page: Page, start: int, stop: int) -> NDArray[np.int64] | None:
     held = page.attachments[low:high].copy()
     held[:, PLACE] -= start
     return held
-
-
-class PageReader:
-    """Gives an open block's samples from pages that hold a run of them each."""
-
-    __slots__ = ("_expected", "_feed", "_order", "_ordered", "_place", "_ticket", "block_hash",
-                 "samples", "take")  # fmt: skip
-
-    def __init__(self, feed: PageFeed, place: BlockPlace, order: list[int], *, taken: int, block_hash: int) -> None:
-        self._feed = feed
-        self._place = place
-        self._order = order
-        self._expected = block_hash
-        self._ordered = taken
-        self._ticket: int | None = None
-        self.samples = len(order)
-        self.block_hash = block_hash
-        # Bound here, because a call of a generator's __next__ is all that a sample costs.
-        self.take: Callable[[], Sequence[Item] | None] = self._samples(taken).__next__
-
-    def expect(self) -> None:
-        """Order the first page of a block that is needed soon."""
-        if self._ordered == 0:
-            self.order_page(self._feed.page_samples(self._place.source))
-
-    def close(self) -> None:
-        """Drop what was ordered and not taken."""
-        if self._ticket is not None:
-            self._feed.backend.drop(self._ticket)
-            self._ticket = None
-        self._ordered = self.samples
-
-    def _samples(self, taken: int) -> Iterator[Sequence[Item] | None]:
-        """Yield each sample's documents from number `taken` on; see BlockReader.take.
-
-        Items are made when they are taken: those of all open pages together would fill the processor's cache.
-        """
-        feed, source, q, order = self._feed, self._place.source, self._place.q, self._order
-        while taken < self.samples:
-            self.order_page(feed.page_samples(source))
-            start, stop = taken, self._ordered
-            page = self._take_page()
-            block_hash, bad = self.block_hash, dict(page.bad)
-            payloads = feed.payloads(page)
-            # An array gives plain numbers and is as small as NumPy's.
-            offsets = array("q", page.offsets.tobytes())
-            counts = array("i", page.counts.tobytes())
-            meta = None if page.meta is None else page.meta.tolist()
-            plain = payloads is not None and meta is None and not bad and feed.longest == sys.maxsize
-            document = first = 0
-            payload: Payload | None = None
-            del page
-            # The next run is ordered when half of this one is taken.
-            order_at = (start + stop) // 2
-            for taken in range(start, stop):
-                if taken == order_at:
-                    self.order_page(feed.page_samples(source))
-                count = counts[taken - start]
-                if count == 1 and plain:
-                    if payloads and not document % SHARE:
-                        payload, first = payloads.popleft(), offsets[document]
-                    at = offsets[document]
-                    document += 1
-                    length = offsets[document] - at
-                    yield (Item(source, q, order[taken], 0, 0, length, (), block_hash, payload, at - first),)
-                    continue
-                if taken - start in bad:
-                    if not feed.skip_bad:
-                        raise unusable(source, bad[taken - start])
-                    yield None
-                    continue
-                items = []
-                for part in range(count):
-                    if payloads and not document % SHARE:
-                        payload, first = payloads.popleft(), offsets[document]
-                    at, length = offsets[document] - first, offsets[document + 1] - offsets[document]
-                    if length <= feed.longest or feed.long == "truncate":
-                        # Without the page, each document has to be read again by itself.
-                        own, at = (feed.missing(), 0) if payload is None else (payload, at)
-                        length = min(length, feed.longest)
-                        numbers = () if meta is None else tuple(meta[document])
-                        items.append(Item(source, q, order[taken], part, 0, length, numbers, block_hash, own, at))
-                    document += 1
-                yield tuple(items)
-            taken = stop
-
-    def _take_page(self) -> Page:
-        ticket, self._ticket = self._ticket, None
-        place = self._place
-        if ticket is None:
-            raise DataError(f"source {place.source}, block {place.block}: closed while its samples were asked for")
-        page = self._feed.take(ticket, place.source)
-        self._feed.check_hash(page, self._expected, f"source {place.source}, block {place.block}")
-        self._expected = self.block_hash = page.block_hash
-        return page
-
-    def order_page(self, size: int) -> None:
-        """Order the next run of samples, if there is one and none is under way."""
-        start = self._ordered
-        if start >= self.samples or self._ticket is not None:
-            return
-        self._ordered = min(start + size, self.samples)
-        place = self._place
-        samples = tuple(self._order[start : self._ordered])
-        self._ticket = self._feed.backend.submit(Order(place.source, place.epoch, place.block, place.location, samples))

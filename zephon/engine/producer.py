@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from zephon.collate.host import HostBatch
 from zephon.engine.engine import Counts, Engine
 from zephon.errors import StoreError, ZephonError
+from zephon.lanes.compiled import Snapshot
 from zephon.lanes.state import LaneState
 
 CLOSE_S = 30.0
@@ -20,7 +21,7 @@ class Finished(NamedTuple):
 
     batch: Any
     position: int
-    changes: dict[int, LaneState]
+    changes: dict[int, LaneState | Snapshot]
     counts: Counts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from zephon.errors import DataError
 from zephon.item import Item
@@ -38,7 +38,6 @@ class Mixer:
         self._pulled = pulled
         self._by_samples = spec.by_samples
         self._cursors: dict[str, Cursor] = {}
-        self._means = {source.name: 1 if spec.by_samples else source.mean_tokens for source in spec.sources}
         self.entry = entry
         self._active: list[Cursor] = []
         if states:
@@ -91,18 +90,8 @@ class Mixer:
             cursor.close()
 
     def _without_documents(self, cursor: Cursor, *, bad: bool) -> Sequence[Item]:
-        spec = self._spec
         empty, num_bad = cursor.count_empty(bad=bad)
-        if empty >= spec.max_empty:
-            raise DataError(
-                f"source {cursor.name}: {empty} samples in a row gave no document (lane {self._lane}); "
-                "check its stage and filter, or raise max_empty"
-            )
-        if bad and spec.max_bad is not None and num_bad > spec.max_bad:
-            raise DataError(
-                f"source {cursor.name}: {num_bad} bad samples in lane {self._lane}, more than "
-                f"max_bad_samples={spec.max_bad}; check the data, or raise the limit"
-            )
+        check_quotas(self._spec, self._lane, cursor.name, empty, num_bad, bad)
         return ()
 
     def _move_on(self, sequence: int) -> None:
@@ -112,25 +101,18 @@ class Mixer:
             self._enter(self.entry + 1)
 
     def _enter(self, entry: int) -> None:
-        old = self._active
         strides = self._spec.entries[entry].strides()
-        low = min((cursor.passed or 0 for cursor in old), default=0)
-        staying: dict[str, int] = {}
-        for cursor in old:
-            if cursor.name in strides:
-                staying[cursor.name] = ((cursor.passed or 0) - low) * strides[cursor.name] // cursor.stride
-        low = min(staying.values(), default=0)
         for source in self._spec.sources:
-            name = source.name
-            if name not in strides:
-                if name in self._cursors:
-                    self._cursors[name].passed = None
-                continue
-            if name not in self._cursors:
-                self._cursors[name] = self._cursor(name, None)
-            cursor, stride = self._cursors[name], strides[name]
-            phase = cursor.phase_draw * self._means[name] * TOKEN * stride >> 64
-            cursor.passed, cursor.stride = staying.get(name, low + phase), stride
+            if source.name in strides and source.name not in self._cursors:
+                self._cursors[source.name] = self._cursor(source.name, None)
+        passes = entered(
+            self._spec,
+            strides,
+            {cursor.name: (cursor.passed or 0, cursor.stride) for cursor in self._active},
+            {name: cursor.phase_draw for name, cursor in self._cursors.items()},
+        )
+        for name, cursor in self._cursors.items():
+            cursor.passed, cursor.stride = passes.get(name), strides.get(name, cursor.stride)
         self._cursors = {name: self._cursors[name] for name in sorted(self._cursors)}
         self.entry = entry
         self._choose_active()
@@ -151,4 +133,39 @@ class Mixer:
             pass_number=self._pass_number,
             feed=self._feed,
             state=state,
+        )
+
+
+def entered(
+    spec: LaneSpec, strides: Mapping[str, int], active: Mapping[str, tuple[int, int]], draws: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the pass of each source of a mixture with these strides that a lane enters.
+
+    `active` holds (pass, stride) of those that were on, `draws` each source's phase draw.
+    """
+    low = min((passed for passed, _ in active.values()), default=0)
+    staying = {
+        name: (passed - low) * strides[name] // stride for name, (passed, stride) in active.items() if name in strides
+    }
+    low = min(staying.values(), default=0)
+    passes = {}
+    for source in spec.sources:
+        name = source.name
+        if name in strides:
+            mean = 1 if spec.by_samples else source.mean_tokens
+            passes[name] = staying.get(name, low + (draws[name] * mean * TOKEN * strides[name] >> 64))
+    return passes
+
+
+def check_quotas(spec: LaneSpec, lane: int, source: str, empty: int, num_bad: int, bad: bool) -> None:
+    """Raise DataError where a source gave too many samples without documents in a row, or too many bad ones."""
+    if empty >= spec.max_empty:
+        raise DataError(
+            f"source {source}: {empty} samples in a row gave no document (lane {lane}); "
+            "check its stage and filter, or raise max_empty"
+        )
+    if bad and spec.max_bad is not None and num_bad > spec.max_bad:
+        raise DataError(
+            f"source {source}: {num_bad} bad samples in lane {lane}, more than "
+            f"max_bad_samples={spec.max_bad}; check the data, or raise the limit"
         )

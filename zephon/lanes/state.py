@@ -66,3 +66,7 @@ class LaneState(msgspec.Struct, frozen=True):
     sources: tuple[SourceState, ...] = ()
     operators: tuple[HeldState, ...] = ()
     digest: bytes = bytes(DIGEST_BYTES)
+
+    def sealed(self, digest: bytes) -> LaneState:
+        """Return the state with the lane's digest."""
+        return msgspec.structs.replace(self, digest=digest)
