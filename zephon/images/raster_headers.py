@@ -37,14 +37,14 @@ def read_png(data: bytes) -> ImageInfo:
 def read_gif(data: bytes) -> ImageInfo:
     """Return the size of a GIF file's canvas [GIF89a]; walks to the end of its first frame."""
     width, height, flags = struct.unpack_from("<HHB", data, 6)
-    at = 13 + _palette_bytes(flags)
+    at = 13 + palette_bytes(flags)
     while True:
         kind = data[at]
         if kind == 0x21:
-            at = _skip_blocks(data, at + 2)
+            at = skip_blocks(data, at + 2)
         elif kind == 0x2C:
             left, top, across, down, flags = struct.unpack_from("<HHHHB", data, at + 1)
-            _skip_blocks(data, at + 11 + _palette_bytes(flags))
+            skip_blocks(data, at + 11 + palette_bytes(flags))
             # A frame that sticks out widens the canvas, as browsers do.
             return turned("gif", max(width, left + across), max(height, top + down), 1)
         elif kind == 0x3B:
@@ -68,11 +68,13 @@ def read_bmp(data: bytes) -> ImageInfo:
     return turned("bmp", width, height, 1)
 
 
-def _palette_bytes(flags: int) -> int:
+def palette_bytes(flags: int) -> int:
+    """Return the bytes of the palette that a GIF's flags announce."""
     return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-def _skip_blocks(data: bytes, at: int) -> int:
+def skip_blocks(data: bytes, at: int) -> int:
+    """Return where a GIF's data sub-blocks end that begin at `at`."""
     while data[at]:
         at += data[at] + 1
     return at + 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from math import inf, isfinite, isqrt
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
 
 from zephon.config import Positive, Struct
 from zephon.errors import ConfigError
-from zephon.images.info import ImageError, ImageInfo
+from zephon.images.info import ImageError
 
 Channels = tuple[float, float, float]
 # Beyond it an image is a line, which no patch shows: the bound that Qwen2-VL's processor has too.
@@ -19,12 +19,21 @@ MAX_ASPECT = 200
 LARGEST_VALUES = 1 << 27
 
 
+class Size(Protocol):
+    """What a rule needs to know: an image's, or a clip's, upright width and height in pixels."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+
+
 class Geometry(NamedTuple):
     """What an image becomes.
 
     height   pixels after the resize
     width    pixels after the resize
-    grid_t   patches over time: 1
+    grid_t   patches over time: 1, and more of a clip
     grid_h   patches from top to bottom
     grid_w   patches from left to right
     patches  grid_t * grid_h * grid_w
@@ -56,7 +65,7 @@ class FixedRule(Struct, frozen=True, kw_only=True, tag_field="kind", tag="fixed"
     mean: Channels = (0.5, 0.5, 0.5)
     std: Channels = (0.5, 0.5, 0.5)
 
-    def plan(self, info: ImageInfo) -> Geometry:
+    def plan(self, info: Size) -> Geometry:
         """Return the image's geometry, the same for all images."""
         grid = self.size // self.patch
         return Geometry(self.size, self.size, 1, grid, grid, grid * grid, (grid // self.merge) ** 2)
@@ -87,7 +96,7 @@ class NativeRule(Struct, frozen=True, kw_only=True, tag_field="kind", tag="nativ
     mean: Channels = (0.48145466, 0.4578275, 0.40821073)
     std: Channels = (0.26862954, 0.26130258, 0.27577711)
 
-    def plan(self, info: ImageInfo) -> Geometry:
+    def plan(self, info: Size) -> Geometry:
         """Return the image's geometry. Raises ImageError where a side is more than 200 times the other."""
         h, w = info.height, info.width
         if max(h, w) > MAX_ASPECT * min(h, w):
