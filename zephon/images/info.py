@@ -53,3 +53,9 @@ def turned(
     if orientation > 4:
         width, height = height, width
     return ImageInfo(format=format, width=width, height=height, orientation=orientation, components=components)
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's type and message in one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

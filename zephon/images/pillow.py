@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zephon.images.info import ImageError, ImageInfo
+from zephon.images.info import ImageError, ImageInfo, one_line
 from zephon.images.orient import orient
 
 Color = tuple[int, int, int]
@@ -50,12 +50,6 @@ def decode_by_pillow(data: bytes, info: ImageInfo, *, background: Color) -> NDAr
     if pixels.shape != (info.height, info.width, 3):
         raise ImageError(f"has {pixels.shape[:2]} pixels once decoded, not ({info.height}, {info.width})")
     return pixels
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's type and message in one line."""
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _rgb(image: Image.Image, background: Color) -> NDArray[np.uint8]:
