@@ -20,7 +20,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     path           shard, directory, glob or brace expansion, or a list of these; order counts
     weight         share of the mixture, > 0, read as a decimal; unset: joins by a schedule entry
-    stage          {kind: text | tokens | chat | function | image_text | interleaved, ...}; see the stages' own fields
+    stage          {kind: text | tokens | chat | function | image_text | interleaved | video, ...}; see their fields
     epochs         passes over the source; null: endless
     format         auto (by name) | tar | jsonl | parquet
     block_samples  at most so many samples a block

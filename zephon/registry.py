@@ -17,6 +17,7 @@ STAGES = {
     "function": "zephon.stages.function:FunctionStage",
     "image_text": "zephon.stages.image_text:ImageTextStage",
     "interleaved": "zephon.stages.interleaved:InterleavedStage",
+    "video": "zephon.stages.video:VideoStage",
 }
 FORMATS = {
     "tar": "zephon.formats.tar:TarFormat",

@@ -150,7 +150,7 @@ class Gallery:
         return np.ascontiguousarray(changed)
 
 
-def read_images(sample: Sample, names: Names, *, place: str) -> list[bytes]:
+def read_images(sample: Sample, names: Names, *, place: str, what: str = "an image") -> list[bytes]:
     """Return the images in the first of some fields that holds any: bytes, {bytes: ...}, or a list of these.
 
     Raises BadSampleError where no such field is there, or it holds anything else; None is no image.
@@ -161,15 +161,15 @@ def read_images(sample: Sample, names: Names, *, place: str) -> list[bytes]:
     name = next((name for name in there if sample.fields[name] is not None), (*there, names[0])[0])
     value = read_field(sample, name, place=place)
     values: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
-    return [image_bytes(item, name=name) for item in values if item is not None]
+    return [image_bytes(item, name=name, what=what) for item in values if item is not None]
 
 
-def image_bytes(value: Any, *, name: str) -> bytes:
-    """Return an image's compressed bytes; raises BadSampleError where a value has none."""
+def image_bytes(value: Any, *, name: str, what: str = "an image") -> bytes:
+    """Return an image's compressed bytes; raises BadSampleError, naming `what` is wanted, where a value has none."""
     if isinstance(value, dict) and "bytes" in value:
         value = value["bytes"]
         if value is None:
-            raise BadSampleError(f"{name!r} names an image file, but doesn't hold its bytes; write them in")
+            raise BadSampleError(f"{name!r} names {what} file, but doesn't hold its bytes; write them in")
     if not isinstance(value, bytes):
-        raise BadSampleError(f"{name!r} is of type {type(value).__name__}, not an image's bytes")
+        raise BadSampleError(f"{name!r} is of type {type(value).__name__}, not {what}'s bytes")
     return value
