@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, isfinite, isqrt
+from math import isqrt
 from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
@@ -17,6 +17,8 @@ Channels = tuple[float, float, float]
 MAX_ASPECT = 200
 # Of an image's values in each channel, repeated frames included: 1.5 GiB of float32 in all.
 LARGEST_VALUES = 1 << 27
+# Levels are in [0, 1]; far beyond that float32 would overflow.
+FAR = 1e6
 
 
 class Size(Protocol):
@@ -117,9 +119,10 @@ ResizeRule = FixedRule | NativeRule
 
 def check_rule(rule: ResizeRule, *, place: str) -> None:
     """Raise ConfigError, naming the field, where a rule's fields don't go together."""
-    if not all(0 < value < inf for value in rule.std) or not all(map(isfinite, rule.mean)):
+    if not all(1 / FAR <= value <= FAR for value in rule.std) or not all(abs(value) <= FAR for value in rule.mean):
         raise ConfigError(
-            f"{place}.std={list(rule.std)} has to be above 0 in each channel, and mean={list(rule.mean)} finite"
+            f"{place}.std={list(rule.std)} has to be above 0 in each channel, from {1 / FAR} to {FAR}, and "
+            f"mean={list(rule.mean)} within {FAR} of 0; correct it"
         )
     if isinstance(rule, FixedRule):
         side = rule.patch * rule.merge

@@ -77,6 +77,8 @@ def test_a_whole_root_is_met_exactly() -> None:
         ({"kind": "fixed", "size": 8}, r"sources\.a\.stage\.resize: a token of 14 x 14 pixels doesn't fit size=8"),
         ({"kind": "fixed", "size": 384, "merge": 2}, "27 x 27 patches can't be merged 2 x 2"),
         ({"kind": "fixed", "std": [0.5, 0, 0.5]}, r"std=\[0.5, 0.0, 0.5\] has to be above 0"),
+        ({"kind": "fixed", "std": [0.5, 1e-300, 0.5]}, "has to be above 0 in each channel, from 1e-06 to"),
+        ({"kind": "native", "mean": [1e300, 0, 0]}, r"mean=\[1e\+300, 0.0, 0.0\] within 1000000.0 of 0; correct it"),
         ({"kind": "native", "min_pixels": 5000, "max_pixels": 4000}, "max_pixels=4000 is less than min_pixels=5000"),
         ({"kind": "native", "max_pixels": 500, "min_pixels": 1}, "784 pixels; enlarge it"),
         (
