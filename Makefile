@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test wheels lint bench format clean
 
-$(VENV)/installed: requirements-dev.txt pyproject.toml hatch_build.py $(wildcard zephon/native/*.pyx)
+$(VENV)/installed: requirements-dev.txt pyproject.toml hatch_build.py $(wildcard zephon/native/*.px?)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --upgrade pip
 	$(BIN)/pip install -q -r requirements-dev.txt

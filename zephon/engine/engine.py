@@ -212,7 +212,7 @@ class Engine:
             for later in range(sequence, sequence + self._step * ahead, self._step):
                 upcoming = later % self._spec.lanes
                 if upcoming not in self._lanes:
-                    state = _with_payloads(self._states[upcoming], self._feed)
+                    state = with_payloads(self._states[upcoming], self._feed)
                     self._lanes[upcoming] = make_lane(
                         self._spec, upcoming, self._feed, state=state, pulled=self._pulled
                     )
@@ -243,7 +243,7 @@ def unread(row: Any) -> list[Item]:
     return found
 
 
-def _with_payloads(state: LaneState, feed: PageFeed) -> LaneState:
+def with_payloads(state: LaneState, feed: PageFeed) -> LaneState:
     """Give restored items an empty payload each, to be filled when their row is due."""
     operators = tuple(
         HeldState(part.state, tuple(replace(item, payload=feed.missing(), place=0) for item in part.held))

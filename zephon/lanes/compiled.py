@@ -18,6 +18,7 @@ from zephon.lanes.state import HeldState, LaneState, SourceState
 from zephon.native import compiled
 
 native = compiled("lane")
+rows = compiled("rows")
 
 KINDS = {"best_fit": False, "best_fit_split": True}
 # It looks through the pool for each document; zephon.lanes.best_fit has an index of it.
@@ -43,7 +44,7 @@ def make_lane(spec: LaneSpec, lane: int, feed: PagesFeed, *, state: LaneState, p
     """Return a lane, a compiled one where there is one for its packer."""
     if native is not None and can_compile(spec, state.pass_number):
         if feed.memory is None:
-            feed.memory = native.Memory()
+            feed.memory = rows.Memory()
         return CompiledLane(spec, lane, feed, state=state, pulled=pulled)
     return Lane(spec, lane, feed, state=state, pulled=pulled)
 
@@ -97,7 +98,7 @@ class Snapshot:
 
 
 class CompiledLane:
-    """Lane's counterpart. Its rows are zephon.native.lane.PlannedRow."""
+    """Lane's counterpart. Its rows are zephon.native.rows.PlannedRow."""
 
     def __init__(self, spec: LaneSpec, lane: int, feed: PagesFeed, *, state: LaneState, pulled: Pulled) -> None:
         self._spec = spec

@@ -7,43 +7,15 @@ holds both to the same rows and states.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove
+
+from zephon.native.rows cimport Document, Memory, Piece, PlannedRow, Tokens, mask_of, release, share, tokens_of
 
 cdef int64_t TOKEN = 1024
 cdef int64_t NEAR = 8
-
-cdef struct Tokens:
-    # A document's tokens, and after them its mask if it has one: shared by the pool and the rows that hold pieces of it.
-    Py_ssize_t refs
-    Py_ssize_t num_bytes
-    int64_t length
-    bint masked
-
-cdef struct Document:
-    int64_t q
-    int64_t sample
-    int64_t part
-    int64_t start
-    int64_t length
-    uint64_t block_hash
-    # One of the two: tokens in memory, or the Payload that they are read into when they are due.
-    Tokens *tokens
-    PyObject *payload
-    int64_t source
-
-cdef struct Piece:
-    Document document
-    int64_t stop
-    int64_t offset
-
-
-cdef class Memory:
-    """Bytes that open pages and waiting documents of a rank's lanes take."""
-
-    cdef public int64_t held
 
 
 cdef inline uint64_t mix(uint64_t value) noexcept nogil:
@@ -54,126 +26,6 @@ cdef inline uint64_t mix(uint64_t value) noexcept nogil:
 
 cdef inline uint64_t draw(uint64_t key, uint64_t counter) noexcept nogil:
     return mix(key ^ mix((counter + 1) * <uint64_t>0x9E3779B97F4A7C15))
-
-
-cdef inline uint32_t *tokens_of(Tokens *tokens) noexcept nogil:
-    return <uint32_t *>(<char *>tokens + sizeof(Tokens))
-
-
-cdef inline uint8_t *mask_of(Tokens *tokens) noexcept nogil:
-    return <uint8_t *>(tokens_of(tokens) + tokens.length)
-
-
-cdef void share(Document *document) noexcept:
-    if document.tokens != NULL:
-        document.tokens.refs += 1
-    if document.payload != NULL:
-        Py_INCREF(<object>document.payload)
-
-
-cdef void release(Document *document, Memory memory) noexcept:
-    if document.tokens != NULL:
-        document.tokens.refs -= 1
-        if not document.tokens.refs:
-            memory.held -= document.tokens.num_bytes
-            free(document.tokens)
-    if document.payload != NULL:
-        Py_DECREF(<object>document.payload)
-
-
-cdef class PlannedRow:
-    """A planned sequence: pieces of documents in increasing offset."""
-
-    cdef Piece *pieces
-    cdef Py_ssize_t num
-    cdef Memory memory
-    cdef tuple names
-
-    def __dealloc__(self):
-        cdef Py_ssize_t i
-        for i in range(self.num):
-            release(&self.pieces[i].document, self.memory)
-        free(self.pieces)
-
-    def unread(self, make_item):
-        """Return make_item(...) of each document whose tokens have to be read; see zephon.item.Item's arguments."""
-        cdef Py_ssize_t i
-        cdef Document *d
-        found = []
-        for i in range(self.num):
-            d = &self.pieces[i].document
-            if d.payload != NULL:
-                payload = <object>d.payload
-                if payload.tokens is None:
-                    found.append(
-                        make_item(
-                            self.names[d.source], d.q, d.sample, d.part, d.start, d.length, (), d.block_hash, payload
-                        )
-                    )
-        return found
-
-    def write(self, int32_t[::1] out, int32_t pad, delivered):
-        """Write the row's tokens and its padding; add each source's tokens to `delivered`.
-
-        Returns (int32 offset and size of each piece as bytes, tokens, documents begun, whether any has a mask).
-        """
-        cdef Py_ssize_t i, j, capacity = out.shape[0]
-        cdef int64_t end = 0, size, total = 0, documents = 0
-        cdef bint masked = False
-        cdef Piece *piece
-        cdef const int32_t[::1] read
-        layout = PyBytes_FromStringAndSize(NULL, self.num * 2 * sizeof(int32_t))
-        cdef int32_t *places = <int32_t *>PyBytes_AS_STRING(layout)
-        for i in range(self.num):
-            piece = &self.pieces[i]
-            size = piece.stop - piece.document.start
-            for j in range(end, piece.offset):
-                out[j] = pad
-            end = piece.offset + size
-            if end > capacity:
-                raise IndexError(f"a piece ends at {end} in a row of {capacity}")
-            if piece.document.tokens != NULL:
-                memcpy(&out[piece.offset], tokens_of(piece.document.tokens) + piece.document.start, size * 4)
-                masked |= piece.document.tokens.masked
-            else:
-                payload = <object>piece.document.payload
-                if payload.tokens is None:
-                    raise LookupError(
-                        f"source {self.names[piece.document.source]}, block {piece.document.q} (global): tokens of "
-                        f"sample {piece.document.sample} are gone"
-                    )
-                read = payload.tokens
-                memcpy(&out[piece.offset], &read[piece.document.start], size * 4)
-                masked |= payload.mask is not None
-            places[2 * i] = <int32_t>piece.offset
-            places[2 * i + 1] = <int32_t>size
-            total += size
-            if not piece.document.start:
-                documents += 1
-            name = self.names[piece.document.source]
-            delivered[name] = delivered.get(name, 0) + size
-        for j in range(end, capacity):
-            out[j] = pad
-        return layout, total, documents, masked
-
-    def write_mask(self, uint8_t[::1] out):
-        """Write the mask of each piece, ones for those without; what lies between is left as it is."""
-        cdef Py_ssize_t i
-        cdef int64_t size
-        cdef Piece *piece
-        cdef const uint8_t[::1] read
-        for i in range(self.num):
-            piece = &self.pieces[i]
-            size = piece.stop - piece.document.start
-            if piece.document.tokens != NULL and piece.document.tokens.masked:
-                memcpy(&out[piece.offset], mask_of(piece.document.tokens) + piece.document.start, size)
-                continue
-            mask = None if piece.document.payload == NULL else (<object>piece.document.payload).mask
-            if mask is None:
-                memset(&out[piece.offset], 1, size)
-            else:
-                read = mask
-                memcpy(&out[piece.offset], &read[piece.document.start], size)
 
 
 cdef class Block:
@@ -221,7 +73,6 @@ cdef class Block:
         self.order_at = (self.start + self.stop) // 2
         self.hash = page.block_hash
         self.offsets, self.counts = page.offsets, page.counts
-        self.check()
         self.document = 0
         self.bad = dict(page.bad) if page.bad else None
         self.kept, self.masked = kept, page.mask is not None
@@ -231,6 +82,7 @@ cdef class Block:
                 self.mask = page.mask
             self.page_bytes = page.tokens.nbytes + (page.mask.nbytes if self.masked else 0)
             self.memory.held += self.page_bytes
+        self.check()
 
     cdef int check(self) except -1:
         """Raise IndexError where a page's numbers would lead outside of it."""
@@ -242,6 +94,8 @@ cdef class Block:
             documents += self.counts[i]
             if self.counts[i] < 0 or documents >= self.offsets.shape[0]:
                 raise IndexError(f"a page has {self.offsets.shape[0]} offsets for {documents} documents")
+        if self.masked and self.mask is not None and self.mask.shape[0] != self.tokens.shape[0]:
+            raise IndexError(f"a page has a mask of {self.mask.shape[0]} for {self.tokens.shape[0]} tokens")
         for i in range(documents):
             if self.offsets[i] < 0 or self.offsets[i + 1] < self.offsets[i]:
                 raise IndexError(f"a page's offsets fall from {self.offsets[i]} to {self.offsets[i + 1]}")
