@@ -30,7 +30,8 @@ def alive(pid: int) -> bool:
 
 def shared_maps() -> int:
     """Return how many of our shared memory segments this process has mapped."""
-    return Path("/proc/self/maps").read_text().count("zephon")
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return sum("memfd:zephon" in line or "/zephon-" in line for line in lines)
 
 
 def open_descriptors() -> int:
