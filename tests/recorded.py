@@ -64,6 +64,9 @@ class RecordedFeed:
     def ahead(self, source: str) -> int:
         return self._look
 
+    def reserve(self, source: str, samples: int) -> int:
+        return samples * self._look // 3
+
     def _items(self, source: str, q: int, number: int, documents: Sequence) -> list[Item]:
         items = []
         for part, document in enumerate(documents):

@@ -34,6 +34,9 @@ class MadeUpFeed:
     def ahead(self, source: str) -> int:
         return 0
 
+    def reserve(self, source: str, samples: int) -> int:
+        return 0
+
 
 class MadeUpReader:
     samples = 64

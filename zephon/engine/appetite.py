@@ -34,10 +34,11 @@ def appetite(
     """Return what to read for a rank with `num_lanes` lanes, so that open pages take about `pages_bytes`.
 
     Few lanes read further ahead, since one lane's blocks are all that keeps workers busy; many lanes read
-    smaller pages, since each keeps `spread` blocks of each source open. A page is half used on average.
+    smaller pages, since each keeps `spread` blocks of each source open.
     """
     streams = num_lanes * len(mean_tokens)
     ahead = max(1, -(-2 * workers // streams))
-    page_bytes = 2 * pages_bytes // (streams * spread)
+    # Nearly all of `spread` pages a stream wait to be taken: see PageFeed.reserve.
+    page_bytes = pages_bytes // (streams * spread)
     samples = {name: max(1, page_bytes // (TOKEN_BYTES * mean)) for name, mean in mean_tokens.items()}
     return Appetite(samples=samples, first_samples=FIRST_SAMPLES, ahead=ahead, eager=streams <= EAGER_STREAMS * workers)

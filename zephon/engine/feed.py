@@ -24,6 +24,8 @@ from zephon.page import PLACE, Order, Page, Wanted
 # A page should take no longer to make.
 PAGE_S = 0.05
 MIN_SAMPLE_S = 1e-9
+# One part in so many of the open blocks' samples may be taken before the next block is ordered.
+RESERVE = 8
 CHANGED = "the data or the tokenizer changed since the state was saved; restore them, or start anew"
 
 
@@ -60,6 +62,7 @@ class PageFeed:
         # Seconds that making a sample's documents took lately; they size pages and decide nothing else.
         self._sample_s: dict[str, float] = {}
         self._seed = spec.seed
+        self._spread = spec.spread
         self._indices = indices
         self._appetite = appetite
         self._sources: dict[str, SourceSpec] = {source.name: source for source in spec.sources}
@@ -102,7 +105,15 @@ class PageFeed:
 
     def ahead(self, source: str) -> int:
         """Return how many blocks to open before they are needed."""
-        return self._appetite.ahead
+        return self._appetite.ahead if self._appetite.eager else 0
+
+    def reserve(self, source: str, samples: int) -> int:
+        """Return how few samples left of open blocks, which have `samples` in all, make it time to order one more.
+
+        Where a page holds a block, blocks are ordered one by one as samples are taken: lanes that began together
+        would order theirs together, and workers would be idle in between. Smaller pages are even by themselves.
+        """
+        return samples - samples // RESERVE if samples <= self._spread * self.page_samples(source) else 0
 
     def order_again(self, source: str, q: int, samples: Sequence[int]) -> int:
         """Order some samples of a block for documents whose tokens are not in memory; return the ticket."""

@@ -58,6 +58,10 @@ class LengthFeed:
         """Return 0: nothing has to be read."""
         return 0
 
+    def reserve(self, source: str, samples: int) -> int:
+        """Return 0: nothing is ordered ahead of need."""
+        return 0
+
 
 class LengthReader:
     """Gives a block's samples from recorded lengths."""

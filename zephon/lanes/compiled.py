@@ -31,8 +31,10 @@ class PagesFeed(Feed, Protocol):
     """A Feed that gives pages too."""
 
     longest: int
+
     @property
     def long(self) -> str: ...
+
     memory: Any
 
     def open_pages(self, source: str, q: int, taken: int, block_hash: int, *, ahead: bool) -> Any: ...

@@ -23,8 +23,8 @@ class Cursor:
     """
 
     __slots__ = (
-        "_ahead", "_end", "_feed", "_first", "_lanes", "_numbers", "_picks", "_readers", "_spread_key", "name",
-        "passed", "phase_draw", "stride", "used_up",
+        "_ahead", "_end", "_feed", "_first", "_lanes", "_left", "_numbers", "_picks", "_readers", "_reserve",
+        "_spread", "_spread_key", "name", "passed", "phase_draw", "stride", "used_up",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,7 @@ class Cursor:
         self._feed = feed
         self._first = lane + source.base(pass_number)
         self._lanes = lanes
+        self._spread = spread
         self._end = source.end(pass_number)
         self._spread_key = key(seed, "spread", source.name, lane, pass_number)
         self._picks: list[int] = []
@@ -64,7 +65,10 @@ class Cursor:
             self._numbers = list(state.numbers)
             self._readers = [self._read(*block, ahead=False) for block in state.open]
         self.used_up = not self._readers
-        self._look_ahead()
+        # Samples left of the blocks that are open or ahead, and how few are too few.
+        self._left = sum(reader.samples for reader in self._readers) - sum(self._numbers[BLOCKS + 1 :: 3])
+        self._reserve = 0
+        self._look_ahead(self._feed.ahead(self.name))
 
     def take(self) -> Sequence[Item] | None:
         """Return the next sample's documents, or None for a bad one that is skipped."""
@@ -85,9 +89,11 @@ class Cursor:
             self._replace(index)
         elif taken == 1:
             numbers[block + 2] = reader.block_hash
+        self._left -= 1
         if taken == reader.samples - NEAR or reader.samples <= NEAR:
-            for following in self._ahead:
-                following.expect()
+            self._order_ahead(max(1, len(self._ahead)))
+        elif self._left < self._reserve and len(self._ahead) < self._spread:
+            self._order_ahead(len(self._ahead) + 1)
         return items
 
     def count_empty(self, *, bad: bool) -> tuple[int, int]:
@@ -120,15 +126,28 @@ class Cursor:
             del self._numbers[block : block + 3]
             self.used_up = not self._readers
             return
-        self._readers[index] = self._ahead.popleft() if self._ahead else self._read(k, 0, 0, ahead=False)
+        if self._ahead:
+            self._readers[index] = self._ahead.popleft()
+        else:
+            self._readers[index] = self._read(k, 0, 0, ahead=False)
+            self._left += self._readers[index].samples
         self._numbers[block : block + 3] = (k, 0, 0)
         self._numbers[NEXT_K] = k + 1
-        self._look_ahead()
+        self._look_ahead(self._feed.ahead(self.name))
 
-    def _look_ahead(self) -> None:
-        wanted = self._feed.ahead(self.name)
+    def _order_ahead(self, wanted: int) -> None:
+        """Order the pages of `wanted` blocks ahead, or of as many as there are."""
+        self._look_ahead(wanted)
+        for following in self._ahead:
+            following.expect()
+
+    def _look_ahead(self, wanted: int) -> None:
+        """Open blocks ahead until there are `wanted`, or no more."""
         while len(self._ahead) < wanted:
             k = self._numbers[NEXT_K] + len(self._ahead)
             if not self._exists(k):
+                self._reserve = 0
                 return
             self._ahead.append(self._read(k, 0, 0, ahead=True))
+            self._left += self._ahead[-1].samples
+        self._reserve = self._feed.reserve(self.name, sum(reader.samples for reader in self._readers))

@@ -52,6 +52,13 @@ class Feed(Protocol):
         """Return how many blocks of a source to open before they are needed; never changes the order."""
         ...
 
+    def reserve(self, source: str, samples: int) -> int:
+        """Return how many samples of a source should be left of the blocks that are open or ahead.
+
+        Those open have `samples` in all. With fewer left the next block is ordered; never changes the order.
+        """
+        ...
+
 
 class Operator(Protocol):
     """A stateful part of a lane. It sees references, lengths and metadata, in order, and nothing else.

@@ -6,6 +6,17 @@ Each gives to the last bit what its counterpart in zephon.collate gives; tests/u
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+
+def keep_utf8(str text not None):
+    """Make a text's UTF-8 and leave it with the text, where the next who asks finds it.
+
+    Raises UnicodeEncodeError where it has half a surrogate pair.
+    """
+    PyUnicode_AsUTF8AndSize(text, NULL)
+
 
 def fill_text(
     const int32_t[:, ::1] tokens,

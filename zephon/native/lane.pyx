@@ -160,7 +160,7 @@ cdef class Cursor:
     cdef readonly object phase_draw
     cdef public object passed, stride
     cdef readonly bint used_up
-    cdef int64_t source, first, lanes, end, next_k, pulls, bad, empty, pulled
+    cdef int64_t source, first, lanes, end, next_k, pulls, bad, empty, pulled, left, reserve, spread
     cdef uint64_t key
     cdef list blocks, ahead
     cdef object feed
@@ -170,7 +170,7 @@ cdef class Cursor:
         """`end` is -1 where the source never ends; `state` a SourceState, or None."""
         self.feed, self.memory = feed, memory
         self.source, self.name, self.key, self.phase_draw = source, name, key, phase_draw
-        self.first, self.lanes, self.end = first, lanes, end
+        self.first, self.lanes, self.end, self.spread = first, lanes, end, spread
         self.blocks, self.ahead = [], []
         self.stride = 0
         if state is None:
@@ -183,7 +183,9 @@ cdef class Cursor:
             for k, taken, block_hash in state.open:
                 self.blocks.append(self.read(k, taken, block_hash, False))
         self.used_up = not self.blocks
-        self.look_ahead()
+        for block in self.blocks:
+            self.left += (<Block>block).samples - (<Block>block).taken
+        self.look_ahead(self.feed.ahead(self.name))
 
     cdef bint exists(self, int64_t k) noexcept:
         return self.end < 0 or self.first + self.lanes * k < self.end
@@ -193,10 +195,26 @@ cdef class Cursor:
         pages = self.feed.open_pages(self.name, q, taken, block_hash, ahead=ahead)
         return Block(pages, k, q, taken, block_hash, self.memory)
 
-    cdef int look_ahead(self) except -1:
-        cdef Py_ssize_t wanted = self.feed.ahead(self.name)
-        while len(self.ahead) < wanted and self.exists(self.next_k + len(self.ahead)):
-            self.ahead.append(self.read(self.next_k + len(self.ahead), 0, 0, True))
+    cdef int look_ahead(self, Py_ssize_t wanted) except -1:
+        """Open blocks ahead until there are `wanted`, or no more."""
+        cdef int64_t samples = 0
+        cdef Block following
+        self.reserve = 0
+        while len(self.ahead) < wanted:
+            if not self.exists(self.next_k + len(self.ahead)):
+                return 0
+            following = self.read(self.next_k + len(self.ahead), 0, 0, True)
+            self.ahead.append(following)
+            self.left += following.samples
+        for block in self.blocks:
+            samples += (<Block>block).samples
+        self.reserve = self.feed.reserve(self.name, samples)
+
+    cdef int order_ahead(self, Py_ssize_t wanted) except -1:
+        """Order the pages of `wanted` blocks ahead, or of as many as there are."""
+        self.look_ahead(wanted)
+        for following in self.ahead:
+            (<Block>following).pages.expect()
 
     cdef int64_t take(self, Lane lane) except -2:
         """Give the next sample's documents to the lane's pool; return their tokens, or -1 for a bad sample."""
@@ -207,11 +225,13 @@ cdef class Cursor:
         if charge > 0:
             self.empty = 0
             self.pulled += charge
+        self.left -= 1
         if block.taken == block.samples:
             self.replace(index)
         if block.taken == block.samples - NEAR or block.samples <= NEAR:
-            for following in self.ahead:
-                (<Block>following).pages.expect()
+            self.order_ahead(max(1, len(self.ahead)))
+        elif self.left < self.reserve and len(self.ahead) < self.spread:
+            self.order_ahead(len(self.ahead) + 1)
         return charge
 
     cdef int replace(self, Py_ssize_t index) except -1:
@@ -220,9 +240,13 @@ cdef class Cursor:
             del self.blocks[index]
             self.used_up = not self.blocks
             return 0
-        self.blocks[index] = self.ahead.pop(0) if self.ahead else self.read(self.next_k, 0, 0, False)
+        if self.ahead:
+            self.blocks[index] = self.ahead.pop(0)
+        else:
+            self.blocks[index] = self.read(self.next_k, 0, 0, False)
+            self.left += (<Block>self.blocks[index]).samples
         self.next_k += 1
-        self.look_ahead()
+        self.look_ahead(self.feed.ahead(self.name))
 
     cdef bytes numbers(self):
         """Return SourceState.numbers as int64 (hashes as their bits)."""

@@ -7,8 +7,10 @@ from typing import Any
 
 from zephon.errors import DataError
 from zephon.formats.sample import Sample
+from zephon.native import compiled
 
 ONE_OF_THESE = " to one of these"
+kernels = compiled("kernels")
 
 
 class BadSampleError(DataError):
@@ -66,7 +68,11 @@ def half_pair(text: str) -> int | None:
     if text.isascii():
         return None
     try:
-        text.encode()
+        if kernels is None:
+            text.encode()
+        else:
+            # Leaves the bytes with the text, for the tokenizer.
+            kernels.keep_utf8(text)
     except UnicodeEncodeError as error:
         return error.start
     return None

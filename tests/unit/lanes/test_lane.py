@@ -78,7 +78,8 @@ def test_open_blocks_are_bounded_and_all_are_closed(look: int) -> None:
     lane = Lane(spec_of(made), 0, feed)
     for _ in range(50):
         lane.next()
-    assert feed.most == 2 * (made.spread + look)
+    # At least one ahead near a block's end, and with a reserve as many as are open.
+    assert 2 * (made.spread + max(1, look)) <= feed.most <= 2 * (made.spread + max(made.spread, look))
     lane.close()
     assert not feed.readers
 
