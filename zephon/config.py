@@ -114,12 +114,12 @@ class Backend(Struct, frozen=True, kw_only=True):
 
     kind      inline | threads | processes
     workers   threads or processes (inline runs in the engine itself)
-    prefetch  micro-batches made ahead of the trainer; 0: made when asked for
+    prefetch  micro-batches made ahead of the trainer; 0: made when asked for; null: 8, or 2 where they have images
     """
 
     kind: str = "threads"
     workers: Positive = 2
-    prefetch: NonNegative = 2
+    prefetch: NonNegative | None = None
 
 
 class Spill(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Processes: for stages that hold the interpreter lock; pages come back through shared memory.
 
-There is no thread here: whoever submits or takes also moves messages. A worker has at most two orders,
-one to work at and one to go on with, so that its death costs little and all of them stay near plan order.
+There is no thread here: whoever submits or takes also moves messages. A worker has a few orders, one to work at and
+some to go on with until then; few, so that its death costs little and all of them stay near plan order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zephon.backends.worker import Failed, Made, Task, decode_reply, encode, unp
 from zephon.errors import DataError, StoreError, ZephonError
 from zephon.page import Order, Page
 
-DEPTH = 2
+DEPTH = 4
 MAX_DEATHS = 3
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from zephon.backends.shared_memory import attach, reserve
 
-SLOTS = 2
+SLOTS = 4
 SLOT_BYTES = 2 << 20
 SOCKET_BYTES = 1 << 18
 CLOSE_S = 1.0

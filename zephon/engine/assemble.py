@@ -19,10 +19,12 @@ from zephon.engine.materialise import Decoded
 from zephon.errors import StateError
 from zephon.item import Row
 from zephon.lanes.state import DIGEST_BYTES
+from zephon.native import compiled
 from zephon.page import GRID_H, GRID_T, GRID_W, PATCHES, TOKENS
 
 LITTLE = sys.byteorder == "little"
 PIECE_BYTES = 8
+native = compiled("rows")
 
 
 class Assembler:
@@ -75,12 +77,7 @@ class Assembler:
 
     def finish(self) -> HostBatch:
         """Return the batch."""
-        places = np.frombuffer(b"".join(self._layouts), np.int32).reshape(-1, 2)
-        pieces = np.empty((len(places), 3), np.int32)
-        pieces[:, 0] = np.repeat(
-            np.arange(len(self._layouts)), [len(layout) // PIECE_BYTES for layout in self._layouts]
-        )
-        pieces[:, 1:] = places
+        pieces = piece_table(self._layouts)
         images = None
         if self._has_images:
             table = np.array(self._images, np.int64).reshape(-1, IMAGE_COLUMNS)
@@ -98,6 +95,18 @@ class Assembler:
         write = write_mask if isinstance(row, Row) else type(row).write_mask
         write(row, mask)
         return mask
+
+
+def piece_table(layouts: list[bytes]) -> NDArray[np.int32]:
+    """Return HostBatch.pieces of rows whose (offset, tokens) of pieces are given as int32."""
+    counts = [len(layout) // PIECE_BYTES for layout in layouts]
+    pieces = np.empty((sum(counts), 3), np.int32)
+    if native is not None:
+        native.fill_pieces(layouts, pieces)
+    else:
+        pieces[:, 0] = np.repeat(np.arange(len(layouts)), counts)
+        pieces[:, 1:] = np.frombuffer(b"".join(layouts), np.int32).reshape(-1, 2)
+    return pieces
 
 
 def write_row(row: Row, out: NDArray[np.int32], pad: int, delivered: dict[str, int]) -> tuple[bytes, int, int, bool]:

@@ -15,7 +15,7 @@ from zephon.backends.transport import Receiver, Sender
 from zephon.collate.host import HostBatch, HostImages
 from zephon.engine.engine import Counts
 from zephon.engine.session import Delivery, ThreadSession
-from zephon.engine.setup import Setup, decode_setup, encode_setup, open_backend, open_indices
+from zephon.engine.setup import Setup, decode_setup, encode_setup, open_backend, open_indices, prefetch
 from zephon.errors import StoreError, ZephonError
 
 SLOTS = 3
@@ -60,7 +60,7 @@ class ProcessSession:
         # Batches asked for and not yet come; and those that came while something else was waited for.
         self._asked = 0
         self._came: deque[tuple[Answer, list[Any]]] = deque()
-        self._credit = max(1, config.backend.prefetch)
+        self._credit = max(1, prefetch(config))
         self._closed = False
 
     def next(self) -> Delivery | None:
@@ -126,7 +126,7 @@ def serve(argument: bytes, inbox: Receiver, outbox: Sender) -> None:
     try:
         setup = decode_setup(argument)
         # Requests run ahead of what the trainer was given, so that much more must be remembered.
-        keep = setup.config.snapshots + max(1, setup.config.backend.prefetch)
+        keep = setup.config.snapshots + max(1, prefetch(setup.config))
         config = msgspec.structs.replace(setup.config, snapshots=keep)
         setup = msgspec.structs.replace(setup, config=config)
         # Before the index, because workers take longest to be ready.

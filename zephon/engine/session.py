@@ -10,7 +10,7 @@ from zephon.collate.host import HostBatch
 from zephon.engine.engine import Counts
 from zephon.engine.history import History
 from zephon.engine.producer import Producer
-from zephon.engine.setup import Setup, make_engine
+from zephon.engine.setup import Setup, make_engine, prefetch
 from zephon.formats.index import SourceIndex
 from zephon.lanes.state import LaneState
 from zephon.state.lane_codec import decode_lane, encode_lane
@@ -77,7 +77,7 @@ class ThreadSession:
                 position=self._consumed - self._pass_start,
                 states=self._lanes,
             )
-            self._producer = Producer(engine, self._finish, prefetch=self._setup.config.backend.prefetch)
+            self._producer = Producer(engine, self._finish, prefetch=prefetch(self._setup.config))
         produced = self._producer.take()
         if produced is None:
             self._producer.close()

@@ -27,6 +27,9 @@ from zephon.stages.prepare import PrepareSpec, build_prepare
 from zephon.state.lane_codec import encode_lane
 from zephon.topology import Topology, lanes_of
 
+# Micro-batches made ahead. Fewer than 8, and a quick trainer and the engine wait for each other; images take memory.
+PREFETCH = 8
+PREFETCH_IMAGES = 2
 # Rows planned before they are made: enough that documents read again after a resume are under way.
 PLAN_AHEAD = 8
 
@@ -50,6 +53,13 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         """Return the rank's lanes at `consumed`, encoded, those not begun included."""
         fresh = encode_lane(LaneState())
         return {lane: self.lanes.get(lane, fresh) for lane in lanes_of(self.topology, self.num_lanes)}
+
+
+def prefetch(config: Config) -> int:
+    """Return how many micro-batches are made ahead of the trainer."""
+    if config.backend.prefetch is not None:
+        return config.backend.prefetch
+    return PREFETCH if resize_rule(config) is None else PREFETCH_IMAGES
 
 
 def open_indices(config: Config, *, progress: bool = False) -> dict[str, SourceIndex]:

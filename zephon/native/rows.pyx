@@ -120,3 +120,20 @@ cdef class PlannedRow:
                 if read.shape[0] < piece.stop:
                     raise IndexError(f"a mask of {read.shape[0]} tokens was planned up to {piece.stop}")
                 memcpy(&out[piece.offset], &read[piece.document.start], size)
+
+
+def fill_pieces(list layouts, int32_t[:, ::1] out):
+    """Write (row, offset, tokens) of each piece to out [P, 3]; layouts[row] holds (offset, tokens) of each, int32."""
+    cdef Py_ssize_t row, i, at = 0
+    cdef bytes layout
+    cdef const int32_t *places
+    for row in range(len(layouts)):
+        layout = layouts[row]
+        places = <const int32_t *>PyBytes_AS_STRING(layout)
+        for i in range(len(layout) // 8):
+            if at == out.shape[0]:
+                raise IndexError(f"more than {at} pieces")
+            out[at, 0] = <int32_t>row
+            out[at, 1] = places[2 * i]
+            out[at, 2] = places[2 * i + 1]
+            at += 1

@@ -12,6 +12,7 @@ import pytest
 
 from zephon import native
 from zephon.collate import host_pixels
+from zephon.engine import assemble
 from zephon.native import compiled
 
 NATIVE = Path(native.__file__).parent
@@ -66,3 +67,13 @@ def test_native_values_are_numpy_s(patch: int, merge: int, depth: int, monkeypat
     found = host_pixels.native_values(images, **options)
     monkeypatch.setattr(host_pixels, "kernels", None)
     assert np.array_equal(found, host_pixels.native_values(images, **options))
+
+
+@built
+@pytest.mark.parametrize("rows", [[], [[]], [[(0, 5), (5, 2)], [], [(3, 1)]]], ids=str)
+def test_piece_tables_are_numpy_s(rows: list[list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts = [np.array(row, np.int32).tobytes() for row in rows]
+    found = assemble.piece_table(layouts)
+    assert found.tolist() == [[row, *piece] for row, pieces in enumerate(rows) for piece in pieces]
+    monkeypatch.setattr(assemble, "native", None)
+    assert np.array_equal(found, assemble.piece_table(layouts))
