@@ -15,17 +15,16 @@ class Totals:
     """Sums over a loader's sessions; each session counts from its own start."""
 
     def __init__(self) -> None:
-        self.rows = self.tokens = self.documents = self.capacity = 0
-        self.pulled: dict[str, int] = {}
-        self.delivered: dict[str, int] = {}
+        self.capacity = 0
         self.wait_s = 0.0
         self.host_bytes = 0
         self.work = Workload()
-        self._last = Counts(0, 0, 0, {}, {})
+        # Of sessions that ended, and of this one so far.
+        self._ended = self._last = Counts(0, 0, 0, {}, {})
 
     def restart(self) -> None:
         """Begin a session's counts."""
-        self._last = Counts(0, 0, 0, {}, {})
+        self._ended, self._last = self.counted(), Counts(0, 0, 0, {}, {})
 
     def waited(self, seconds: float) -> None:
         """Add time spent waiting for a micro-batch."""
@@ -35,20 +34,26 @@ class Totals:
         """Add a micro-batch with room for so many tokens, given its session's counts after it."""
         self.host_bytes += host_bytes
         self.work.add(counts.work)
-        last, self._last = self._last, counts
-        if counts.rows < last.rows:
-            # A pass's engine counts from zero.
-            last = Counts(0, 0, 0, {}, {})
-        self.rows += counts.rows - last.rows
-        self.tokens += counts.tokens - last.tokens
-        self.documents += counts.documents - last.documents
         self.capacity += capacity_tokens
-        for total, now, before in (
-            (self.pulled, counts.pulled, last.pulled),
-            (self.delivered, counts.delivered, last.delivered),
-        ):
-            for name, value in now.items():
-                total[name] = total.get(name, 0) + value - before.get(name, 0)
+        if counts.rows < self._last.rows:
+            # A pass's engine counts from zero.
+            self.restart()
+        self._last = counts
+
+    def counted(self) -> Counts:
+        """Return the counts of all sessions."""
+        ended, last = self._ended, self._last
+        return Counts(
+            ended.rows + last.rows,
+            ended.tokens + last.tokens,
+            ended.documents + last.documents,
+            _sum(ended.pulled, last.pulled),
+            _sum(ended.delivered, last.delivered),
+        )
+
+
+def _sum(some: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: some.get(name, 0) + more.get(name, 0) for name in {**some, **more}}
 
 
 def report(
@@ -70,14 +75,15 @@ def report(
     inexact_pixels                                  sources whose images a GPU may decode: equal but for last bits
     """
     names = sorted(plan["sources"])
+    counts = totals.counted()
     return {
-        "sequences": totals.rows,
-        "tokens": totals.tokens,
-        "documents": totals.documents,
+        "sequences": counts.rows,
+        "tokens": counts.tokens,
+        "documents": counts.documents,
         "capacity_tokens": totals.capacity,
-        "packing_efficiency": totals.tokens / totals.capacity if totals.capacity else 0.0,
-        "pulled": {name: totals.pulled.get(name, 0) for name in names},
-        "delivered": {name: totals.delivered.get(name, 0) for name in names},
+        "packing_efficiency": counts.tokens / totals.capacity if totals.capacity else 0.0,
+        "pulled": {name: counts.pulled.get(name, 0) for name in names},
+        "delivered": {name: counts.delivered.get(name, 0) for name in names},
         **(_places(plan, state["lanes"]) if "lanes" in state else {}),
         "consumed": state["consumed"],
         "wait_s": totals.wait_s,

@@ -58,7 +58,9 @@ class Producer:
                 raise made
             if made is not None:
                 self._made.popleft()
-                self._changed.notify_all()
+                # Half of them at a time: to wake a thread for each takes as long as to make one.
+                if len(self._made) <= self._prefetch // 2:
+                    self._changed.notify_all()
             return made
 
     def close(self) -> None:
@@ -101,11 +103,13 @@ class Producer:
             except BaseException as error:  # noqa: BLE001 - raised by take, in the thread that asked
                 made = error
             with self._changed:
-                while len(self._made) >= self._prefetch and not self._closed:
-                    self._changed.wait()
+                if len(self._made) >= self._prefetch:
+                    while len(self._made) > self._prefetch // 2 and not self._closed:
+                        self._changed.wait()
                 if self._closed:
                     return
                 self._made.append(made)
-                self._changed.notify_all()
+                if len(self._made) == 1:
+                    self._changed.notify_all()
             if made is None or isinstance(made, BaseException):
                 return
