@@ -40,6 +40,8 @@ def main() -> None:
             found.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     rates = {kind: statistics.median(one["mtok_s"] for one in found) for kind, found in results.items()}
     last = results["zephon"][-1]
+    for kind, runs in results.items():
+        print(f"{kind}: {', '.join(format(one['mtok_s'], '.2f') for one in runs)} Mtok/s")
     print(
         f"engine={arguments.engine} backend={arguments.backend} workers={arguments.workers} lanes={arguments.lanes} "
         f"corpus={arguments.corpus} ({last['tokens_a_document']:.0f} tokens a document): "
