@@ -4,7 +4,8 @@
 
 bare        two threads that decode and resize JPEGs which are in memory already; uint8 pixels, and nothing else
 values      the same, and the pixel values of 8 images at a time, float32
-zephon      rows of 2,048 tokens with their images, [4, 2048] a micro-batch, as CPU tensors with float32 pixel values
+host        Zephon up to what it uploads to a GPU: rows of 2,048 tokens with their images, uint8 pixels
+zephon      the same as CPU tensors, [4, 2048] a micro-batch, with float32 pixel values
 webdataset  a webdataset pipeline in DataLoader(num_workers=2): Pillow decodes and resizes, float32 pixel values and the
             caption's tokens, 8 images a batch
 
@@ -32,7 +33,7 @@ from typing import Any
 import psutil
 
 DATA = Path("bench-data/images")
-KINDS = ("bare", "values", "zephon", "webdataset")
+KINDS = ("bare", "values", "host", "zephon", "webdataset")
 RULES: dict[str, dict[str, Any]] = {
     "fixed": {"kind": "fixed", "size": 448, "patch": 14, "merge": 2},
     # About as many pixels as the fixed ones have.
@@ -46,7 +47,9 @@ WARM_S = 6.0
 def main() -> None:
     arguments = read_arguments()
     if arguments.measure:
-        measure = {"bare": bare, "values": values, "zephon": zephon, "webdataset": webdataset}[arguments.measure]
+        measure = {"bare": bare, "values": values, "host": host, "zephon": zephon, "webdataset": webdataset}[
+            arguments.measure
+        ]
         print(json.dumps(measure(arguments)))
         return
     results: dict[str, list[dict[str, float]]] = {kind: [] for kind in arguments.kinds}
@@ -142,8 +145,37 @@ def decode_in_threads(arguments: argparse.Namespace, *, finish: Callable[[list[A
 def zephon(arguments: argparse.Namespace) -> dict[str, float]:
     from zephon import Loader
 
+    with Loader(config_of(arguments)) as loader:
+        return count(arguments, iter(loader), lambda batch: len(batch["image_grid_thw"]))
+
+
+def host(arguments: argparse.Namespace) -> dict[str, float]:
+    from zephon import Loader
+    from zephon.collate.device import Collator
+
+    def as_it_is(_: Collator, batch: Any) -> Any:
+        return batch
+
+    def uploaded(_: Collator, batch: Any) -> Any:
+        return Uploaded(batch)
+
+    # Everything but the tensors, which a GPU would make.
+    Collator.build, Collator.hand_over = as_it_is, uploaded  # type: ignore[method-assign]
+    with Loader(config_of(arguments)) as loader:
+        return count(arguments, iter(loader), lambda batch: len(batch["images"]))
+
+
+class Uploaded(dict[str, Any]):
+    """What a Loader needs of a batch, of a host batch."""
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__(tokens=batch.tokens, images=batch.images.pixels)
+        self.host_bytes = 0
+
+
+def config_of(arguments: argparse.Namespace) -> dict[str, Any]:
     stage = {"kind": "image_text", "images": {"placeholder": "<|image|>", "resize": RULES[arguments.rule]}}
-    config = {
+    return {
         "seed": 1,
         "lanes": 8,
         "global_batch_size": 8,
@@ -157,9 +189,6 @@ def zephon(arguments: argparse.Namespace) -> dict[str, float]:
         "device": "cpu",
         "index_dir": str(DATA / "index"),
     }
-    with Loader(config) as loader:
-        batches = iter(loader)
-        return count(arguments, batches, lambda batch: len(batch["image_grid_thw"]))
 
 
 def webdataset(arguments: argparse.Namespace) -> dict[str, float]:

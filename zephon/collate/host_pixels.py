@@ -7,14 +7,15 @@ that decode on the same cores, all took four times the processor time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from zephon.native import compiled
 
 kernels = compiled("kernels")
-LEVELS = 256
 CHANNELS = 3
 Floats = NDArray[np.float32]
 Frames = NDArray[np.uint8]
@@ -23,11 +24,10 @@ Frames = NDArray[np.uint8]
 def fixed_values(images: Sequence[Frames], *, size: int, scale: Floats, shift: Floats) -> Floats:
     """Return float32 [all frames, 3, size, size] of uint8 images [frames, size, size, 3]."""
     frames = [frame for image in images for frame in image]
-    values = np.empty((len(frames), CHANNELS, size, size), dtype=np.float32)
-    table = None if kernels is None else _values_of_levels(scale, shift)
+    values = _empty((len(frames), CHANNELS, size, size))
     for value, frame in zip(values, frames, strict=True):
-        if table is not None:
-            kernels.fill_fixed(np.ascontiguousarray(frame), table, value)
+        if kernels is not None:
+            kernels.fill_fixed(np.ascontiguousarray(frame), scale, shift, value)
             continue
         for channel in range(CHANNELS):
             _normalise(frame[:, :, channel], scale[channel], shift[channel], value[channel])
@@ -42,13 +42,13 @@ def native_values(
     Ordered as PixelBuilder says.
     """
     counts = [-(-len(image) // depth) * image.shape[1] * image.shape[2] // patch**2 for image in images]
-    values = np.empty((sum(counts), CHANNELS, depth, patch**2), dtype=np.float32)
+    values = _empty((sum(counts), CHANNELS, depth, patch**2))
     stop = 0
-    table = None if kernels is None else _values_of_levels(scale, shift)
     for image, count in zip(images, counts, strict=True):
         start, stop = stop, stop + count
-        if table is not None:
-            kernels.fill_patches(np.ascontiguousarray(image), table, values[start:stop], patch=patch, merge=merge)
+        if kernels is not None:
+            pixels = np.ascontiguousarray(image)
+            kernels.fill_patches(pixels, scale, shift, values[start:stop], patch=patch, merge=merge)
             continue
         frames, height, width, _ = image.shape
         held = min(frames, depth)
@@ -64,13 +64,12 @@ def native_values(
     return values.reshape(len(values), CHANNELS * depth * patch**2)
 
 
-def _values_of_levels(scale: Floats, shift: Floats) -> Floats:
-    """Return the value of each level, float32 [3, 256]."""
-    table = np.empty((CHANNELS, LEVELS), np.float32)
-    levels = np.arange(LEVELS, dtype=np.uint8)
-    for channel in range(CHANNELS):
-        _normalise(levels, scale[channel], shift[channel], table[channel])
-    return table
+def _empty(shape: tuple[int, ...]) -> Floats:
+    """Return float32 memory to be filled, from Arrow's allocator.
+
+    That hands freed memory out again; malloc has tens of megabytes mapped and cleared anew for each batch.
+    """
+    return np.frombuffer(pa.allocate_buffer(4 * prod(shape)), np.float32).reshape(shape)
 
 
 def _normalise(levels: Frames, scale: np.float32, shift: np.float32, out: Floats) -> None:

@@ -5,6 +5,8 @@ Each gives to the last bit what its counterpart in zephon.collate gives; tests/u
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -95,57 +97,86 @@ def fill_text(
     return num, longest
 
 
-def fill_fixed(const uint8_t[:, :, ::1] levels, const float[:, ::1] values, float[:, :, ::1] out):
-    """Write values[channel, level] of a uint8 image [H, W, 3] to out [3, H, W]."""
-    cdef Py_ssize_t size = levels.shape[0] * levels.shape[1], i
-    cdef const uint8_t *source = &levels[0, 0, 0]
-    cdef const float *red = &values[0, 0]
-    cdef const float *green = &values[1, 0]
-    cdef const float *blue = &values[2, 0]
-    cdef float *target = &out[0, 0, 0]
+cdef extern from *:
+    """
+    #if defined(__GNUC__) && defined(__x86_64__) && defined(__linux__)
+    __attribute__((target_clones("avx2", "default")))
+    #endif
+    static void zephon_planes(const unsigned char *restrict levels, Py_ssize_t size, const float *scale,
+                              const float *shift, float *restrict out) {
+        float *restrict red = out, *restrict green = out + size, *restrict blue = out + 2 * size;
+        const float a = scale[0], b = scale[1], c = scale[2], x = shift[0], y = shift[1], z = shift[2];
+        for (Py_ssize_t i = 0; i < size; i++) {
+            red[i] = (float)levels[3 * i] * a + x;
+            green[i] = (float)levels[3 * i + 1] * b + y;
+            blue[i] = (float)levels[3 * i + 2] * c + z;
+        }
+    }
+    """
+    void zephon_planes(
+        const uint8_t *levels, Py_ssize_t size, const float *scale, const float *shift, float *out
+    ) noexcept nogil
+
+
+def fill_fixed(
+    const uint8_t[:, :, ::1] levels, const float[::1] scale, const float[::1] shift, float[:, :, ::1] out
+):
+    """Write level * scale[channel] + shift[channel] of a uint8 image [H, W, 3] to out [3, H, W], rounded twice."""
+    if out.shape[0] != 3 or out.shape[1] * out.shape[2] != levels.shape[0] * levels.shape[1] or levels.shape[2] != 3:
+        raise ValueError("an image and its values differ in shape")
     with nogil:
-        for i in range(size):
-            target[i] = red[source[3 * i]]
-            target[size + i] = green[source[3 * i + 1]]
-            target[2 * size + i] = blue[source[3 * i + 2]]
+        zephon_planes(&levels[0, 0, 0], levels.shape[0] * levels.shape[1], &scale[0], &shift[0], &out[0, 0, 0])
 
 
 def fill_patches(
     const uint8_t[:, :, :, ::1] levels,
-    const float[:, ::1] values,
+    const float[::1] scale,
+    const float[::1] shift,
     float[:, :, :, ::1] out,
     *,
     Py_ssize_t patch,
     Py_ssize_t merge,
 ):
-    """Write values[channel, level] of an image [frames, H, W, 3] to its patches, out [patches, 3, depth, patch * patch].
+    """Write the values of an image [frames, H, W, 3], as fill_fixed's, to out [patches, 3, depth, patch * patch].
 
     Time after time; there the patches of a token stand together, row by row, and so do the tokens. Of `depth` frames
     those that an image doesn't have are its first of that time.
     """
     cdef Py_ssize_t frames = levels.shape[0], height = levels.shape[1], width = levels.shape[2]
-    cdef Py_ssize_t depth = out.shape[2], held = min(frames, depth), side = merge * patch
-    cdef Py_ssize_t time, row, column, down, across, channel, frame, y, x, number = 0
-    cdef const uint8_t *line
-    cdef const float *table
-    cdef float *target
+    cdef Py_ssize_t depth = out.shape[2], held = min(frames, depth), side = merge * patch, band = side * width
+    cdef Py_ssize_t time, frame, row, column, down, across, channel, copy, y, number, first
+    cdef size_t line = patch * sizeof(float)
+    cdef const float *read
+    cdef float *values
+    tiles = (height // side) * (width // side) * merge * merge
+    if frames % held or height % side or width % side or levels.shape[3] != 3:
+        raise ValueError("an image isn't made of whole tokens")
+    if out.shape[0] != frames // held * tiles or out.shape[1] != 3 or out.shape[3] != patch * patch:
+        raise ValueError("an image and its patches differ in number or shape")
+    # A row of tokens at a time: that stays in the processor's cache.
+    values = <float *>malloc(3 * band * sizeof(float))
+    if values == NULL:
+        raise MemoryError()
     with nogil:
         for time in range(frames // held):
-            for row in range(height // side):
-                for column in range(width // side):
-                    for down in range(merge):
-                        for across in range(merge):
-                            for channel in range(3):
-                                table = &values[channel, 0]
-                                for frame in range(depth):
-                                    target = &out[number, channel, frame, 0]
+            for frame in range(held):
+                for row in range(height // side):
+                    zephon_planes(&levels[time * held + frame, row * side, 0, 0], band, &scale[0], &shift[0], values)
+                    first = (time * (height // side) + row) * (width // side) * merge * merge
+                    for column in range(width // side):
+                        for down in range(merge):
+                            for across in range(merge):
+                                number = first + (column * merge + down) * merge + across
+                                for channel in range(3):
+                                    read = values + channel * band + down * patch * width + (
+                                        column * merge + across
+                                    ) * patch
                                     for y in range(patch):
-                                        line = &levels[
-                                            time * held + (frame if frame < held else 0),
-                                            (row * merge + down) * patch + y,
-                                            (column * merge + across) * patch,
-                                            channel,
-                                        ]
-                                        for x in range(patch):
-                                            target[y * patch + x] = table[line[3 * x]]
-                            number += 1
+                                        memcpy(&out[number, channel, frame, y * patch], read + y * width, line)
+                                    if not frame:
+                                        for copy in range(held, depth):
+                                            memcpy(
+                                                &out[number, channel, copy, 0], &out[number, channel, 0, 0],
+                                                patch * line,
+                                            )
+    free(values)

@@ -8,7 +8,7 @@ import stat as modes
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from threading import Lock
 from typing import TypeVar
 
@@ -86,7 +86,7 @@ class LocalStore:
 
     def stat(self, path: str) -> Stat:
         """Return the file's identity as it is now; a file put in place of another is opened anew from here on."""
-        status = self._retry(path, Path(path).stat)
+        status = self._retry(path, partial(os.stat, path))
         if not modes.S_ISREG(status.st_mode):
             raise StoreError(f"{path}: not a regular file; give the path of a shard")
         with self._lock:
