@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -124,6 +125,20 @@ def test_memory_is_given_back() -> None:
     assert feed.memory.held > 0
     side.lane.close()
     del side
+    assert feed.memory.held == 0
+
+
+def test_lanes_that_nobody_closed_can_be_collected() -> None:
+    plan = small_plan()
+    spec = lane_spec_of(plan)
+    feed = feed_of_plan(plan, spec, page=4, ahead=1, limit_bytes=1 << 30, bad=0)
+    sides = [Side(CompiledLane, spec, 0, feed, LaneState()) for _ in range(3)]
+    rows = [side.lane.next() for side in sides]
+    del sides
+    gc.collect()
+    assert feed.memory.held > 0
+    del rows
+    gc.collect()
     assert feed.memory.held == 0
 
 

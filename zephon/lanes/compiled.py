@@ -197,7 +197,7 @@ class CompiledLane:
         self._core.cursors = list(self._cursors.values())
         self._core.active = [c for c in self._cursors.values() if c.passed is not None and not c.used_up]
         following = self._spec.entries[self._entry + 1 :]
-        self._core.next_entry = following[0].start if following else sys.maxsize
+        self._core.next_entry = min(following[0].start, sys.maxsize) if following else sys.maxsize
 
     def _cursor(self, source: SourceSpec, state: SourceState | None) -> Any:
         spec, pass_number = self._spec, self._pass_number

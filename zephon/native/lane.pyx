@@ -6,6 +6,7 @@ opening a block, errors) is done by them or by the functions that are passed in.
 holds both to the same rows and states.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -28,6 +29,8 @@ cdef inline uint64_t draw(uint64_t key, uint64_t counter) noexcept nogil:
     return mix(key ^ mix((counter + 1) * <uint64_t>0x9E3779B97F4A7C15))
 
 
+# What __dealloc__ needs must outlive the collector's breaking of cycles.
+@cython.no_gc_clear
 cdef class Block:
     """An open block: its samples, from pages that hold a run of them each; see zephon.engine.feed.PageReader."""
 
@@ -266,6 +269,7 @@ cdef class Cursor:
             (<Block>block).close()
 
 
+@cython.no_gc_clear
 cdef class Lane:
     """Mixer and packer of a lane. `enter(lane)` is called where the next mixture is due; see zephon.lanes.compiled."""
 

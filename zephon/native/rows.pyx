@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Rows that compiled lanes planned; Row's counterpart."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport free
@@ -28,6 +29,7 @@ cdef void release(Document *document, Memory memory) noexcept:
         Py_DECREF(<object>document.payload)
 
 
+@cython.no_gc_clear
 cdef class PlannedRow:
     """A planned sequence: pieces of documents in increasing offset."""
 
