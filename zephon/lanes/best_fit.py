@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 
 from zephon.config import Pack
-from zephon.item import Item, Row, Span, make_span
+from zephon.item import Item, Row, make_span
+from zephon.lanes.pool import Pool
 from zephon.lanes.protocol import OperatorState
-
-# A waiting item's sort key is its remaining tokens, then its age: older items have larger low bits, so that
-# the last key not above a room is the longest item that fits and, among equals, the oldest.
-AGE_BITS = 44
-AGE_MASK = (1 << AGE_BITS) - 1
 
 
 class BestFit:
@@ -25,53 +20,41 @@ class BestFit:
     split = False
 
     def __init__(self, pack: Pack, capacity: int) -> None:
-        self._pool = pack.pool
+        self._size = pack.pool
         self._align = pack.align
         self._capacity = capacity
-        self._arrivals = 0
-        self._waiting: dict[int, Item] = {}
-        self._keys: list[int] = []
+        self._pool = Pool()
 
     def push(self, item: Item) -> None:
         """Add an item to the pool."""
-        arrival = self._arrivals
-        self._arrivals = arrival + 1
-        self._waiting[arrival] = item
-        insort(self._keys, (item.length - item.start) << AGE_BITS | (AGE_MASK - arrival))
+        self._pool.add(item)
 
     def pop(self, *, last: bool) -> Row | None:
         """Return a row once `pool` items wait."""
-        waiting = self._waiting
-        if not waiting or (len(waiting) < self._pool and not last):
+        pool, capacity = self._pool, self._capacity
+        if not pool or (len(pool) < self._size and not last):
             return None
-        keys, capacity, align = self._keys, self._capacity, self._align
-        arrival = next(iter(waiting))
-        item = waiting[arrival]
-        if item.length - item.start > capacity:
-            return Row((self._cut(arrival, item, capacity, 0),))
-        del waiting[arrival]
-        del keys[bisect_left(keys, (item.length - item.start) << AGE_BITS | (AGE_MASK - arrival))]
+        if (row := long_row(pool, capacity)) is not None:
+            return row
+        item = pool.take_oldest()
         spans = [make_span((item, item.start, item.length, 0))]
         offset = item.length - item.start
-        while keys:
-            if align > 1:
-                offset += -offset % align
-            found = bisect_right(keys, (capacity - offset) << AGE_BITS | AGE_MASK) - 1
-            if found < 0:
+        while pool:
+            offset += -offset % self._align
+            found = pool.take_longest(capacity - offset)
+            if found is None:
                 break
-            item = waiting.pop(AGE_MASK - (keys.pop(found) & AGE_MASK))
-            start, stop = item.start, item.length
-            spans.append(make_span((item, start, stop, offset)))
-            offset += stop - start
-        if self.split and waiting and capacity - offset >= 2:
+            spans.append(make_span((found, found.start, found.length, offset)))
+            offset += found.length - found.start
+        if self.split and pool and capacity - offset >= 2:
             # A single token would predict nothing. The oldest is cut, so that its pieces lie in adjacent rows.
-            arrival = next(iter(waiting))
-            spans.append(self._cut(arrival, waiting[arrival], capacity - offset, offset))
+            item = pool.cut_oldest(capacity - offset)
+            spans.append(make_span((item, item.start, item.start + capacity - offset, offset)))
         return Row(tuple(spans))
 
     def held(self) -> tuple[Item, ...]:
         """Return the pool, oldest first."""
-        return tuple(self._waiting.values())
+        return self._pool.items()
 
     def state(self) -> OperatorState:
         """Return nothing: the pool is all there is."""
@@ -79,21 +62,19 @@ class BestFit:
 
     def restore(self, state: OperatorState, held: Sequence[Item]) -> None:
         """Take up a pool."""
-        self._arrivals, self._waiting, self._keys = 0, {}, []
-        for item in held:
-            self.push(item)
-
-    def _cut(self, arrival: int, item: Item, tokens: int, offset: int) -> Span:
-        """Take the first tokens of an item, which keeps its place in the pool."""
-        stop = item.start + tokens
-        self._waiting[arrival] = item.at(stop)
-        age = AGE_MASK - arrival
-        del self._keys[bisect_left(self._keys, (item.length - item.start) << AGE_BITS | age)]
-        insort(self._keys, (item.length - stop) << AGE_BITS | age)
-        return Span(item, item.start, stop, offset)
+        self._pool = Pool(held)
 
 
 class BestFitSplit(BestFit):
     """Best fit whose rest of a row is filled by cutting the oldest waiting document."""
 
     split = True
+
+
+def long_row(pool: Pool, capacity: int) -> Row | None:
+    """Return a row of the oldest document's next tokens, where it is longer than a row; None where it isn't."""
+    item = pool.oldest()
+    if item.length - item.start <= capacity:
+        return None
+    pool.cut_oldest(capacity)
+    return Row((make_span((item, item.start, item.start + capacity, 0)),))
