@@ -6,13 +6,15 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from math import gcd
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from zephon.config import Config
+from zephon import config as config_structs
+from zephon.config import Config, Struct
 from zephon.errors import ConfigError
 from zephon.read_config_images import check_attachments, check_budgets, source_stage
 from zephon.read_config_paths import with_absolute_paths
@@ -221,8 +223,18 @@ def _origin(message: str, overrides: Sequence[str]) -> str | None:
     return None
 
 
+def _fields() -> list[str]:
+    """Return the names of all settings but those of stages, which check their own."""
+    kinds = (kind for kind in vars(config_structs).values() if isinstance(kind, type) and issubclass(kind, Struct))
+    return sorted({name for kind in kinds for name in kind.__struct_fields__})
+
+
 def _readable(message: str) -> str:
     """Turn msgspec's "… - at `$.a.b`" into "a.b: …"."""
     text, _, place = message.partition(" - at `")
     field = place.rstrip("`").removeprefix("$").removeprefix(".")
+    unknown = UNKNOWN.search(text)
+    if unknown is not None:
+        near = get_close_matches(unknown[1], _fields(), n=1)
+        text += f"; did you mean {near[0]!r}?" if near else ""
     return f"{field}: {text[0].lower()}{text[1:]}" if field else text[0].lower() + text[1:]

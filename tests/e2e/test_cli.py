@@ -144,6 +144,12 @@ def test_verify_finds_one_stream_across_cuts(config: Path, cli: Cli) -> None:
     assert out.count("4 → 2 → 1") == 2
 
 
+def test_verify_refuses_cuts_that_never_come(cli: Cli, config: Path) -> None:
+    code, _, err = cli("verify", config, "--steps", 3, "--dp-sizes", "1,2", "--resume-every", 3)
+    assert code == 2
+    assert err == "zephon: --resume-every 3 cuts no run of --steps 3; set it lower than the number of steps\n"
+
+
 @pytest.mark.slow
 def test_verify_finds_one_stream_with_processes(config: Path, cli: Cli) -> None:
     options = ["--dp-sizes", "1,2", "--backends", "inline,processes", "--workers", "2"]

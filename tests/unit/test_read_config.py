@@ -234,3 +234,17 @@ def test_a_fault_of_the_file_isnt_laid_on_an_override() -> None:
     config = {"lanes": 2, "sequence_lenght": 8, "sources": {"web": {"path": "web.jsonl"}}}
     with pytest.raises(ConfigError, match=r"^the configuration: "):
         load_config(config, ["seed=3"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        ({"seguuence_length": 8}, "unknown field `seguuence_length`; did you mean 'sequence_length'?"),
+        ({"backend": {"worker": 2}}, "unknown field `worker`; did you mean 'workers'?"),
+        ({"xyzzy": 1}, "unknown field `xyzzy`"),
+    ],
+)
+def test_an_unknown_field_names_one_that_is_near(settings: dict[str, Any], end: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config({"sources": {"a": {"path": "x"}}, "sequence_length": 4, **settings})
+    assert str(raised.value).endswith(end)

@@ -61,6 +61,10 @@ def command(
 ) -> None:
     """Read N global batches in every combination and compare the streams; exit 1 where they differ."""
     settings = load_config(config, override or ())
+    if resume_every is not None and resume_every >= steps:
+        raise ConfigError(
+            f"--resume-every {resume_every} cuts no run of --steps {steps}; set it lower than the number of steps"
+        )
     sizes = numbers(dp_sizes, option="--dp-sizes", least=1)
     kinds = names(backends, option="--backends")
     for kind in kinds:

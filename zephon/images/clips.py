@@ -28,7 +28,7 @@ DEMUXERS = {"mp4": "mov", "webm": "matroska", "gif": "gif"}
 def check_clips_installed(*, place: str) -> None:
     """Raise ConfigError where the library that decodes clips isn't installed."""
     if find_spec("av") is None:
-        raise ConfigError(f"{place} needs av (PyAV) to decode clips; pip install zephon[video]")
+        raise ConfigError(f"{place} needs av (PyAV) to decode clips; pip install av")
 
 
 def decode_clip(

@@ -30,7 +30,7 @@ def check_installed(*, place: str) -> None:
     """Raise ConfigError where the libraries that decode images aren't installed."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"{place} needs {' and '.join(missing)} to decode images; pip install zephon[vision]")
+        raise ConfigError(f"{place} needs {' and '.join(missing)} to decode images; pip install Pillow simplejpeg")
 
 
 def decode(

@@ -59,4 +59,3 @@ def amounts_of(names: Sequence[str], metadata: Mapping[str, Sequence[str]]) -> A
         return tuple(max(0, item.meta[place]) if place >= 0 else 0 for place in places[item.source])
 
     return amounts
-

@@ -77,7 +77,7 @@ def fastokens_engine(file: TokenizerFile) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"tokenizer.engine=fastokens: can't import it ({one_line(error)}); "
-            "pip install 'zephon[fast]', or set tokenizer.engine: auto"
+            "pip install fastokens, or set tokenizer.engine: auto"
         ) from error
     try:
         with _one_thread():

@@ -74,6 +74,6 @@ def test_missing_libraries_are_named_with_what_installs_them(tmp_path: Path) -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path.cwd())
     assert (
-        "ConfigError: sources.a.stage needs PIL and simplejpeg to decode images; pip install zephon[vision]"
+        "ConfigError: sources.a.stage needs PIL and simplejpeg to decode images; pip install Pillow simplejpeg"
         in done.stderr
     )

@@ -183,7 +183,7 @@ def test_settings_that_cannot_work_are_refused(
 
 def test_without_pyav_the_remedy_is_told(tokenizer: LoadedTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zephon.images.clips.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"^s needs av \(PyAV\) to decode clips; pip install zephon\[video\]$"):
+    with pytest.raises(ConfigError, match=r"^s needs av \(PyAV\) to decode clips; pip install av$"):
         stage_of(tokenizer)
 
 
