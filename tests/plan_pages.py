@@ -74,7 +74,8 @@ def lane_spec_of(plan: Plan) -> LaneSpec:
 
 def feed_of_plan(plan: Plan, spec: LaneSpec, *, page: int, ahead: int, limit_bytes: int, bad: int) -> PageFeed:
     """Return a feed of a plan's documents in pages of at most `page` samples, of which `limit_bytes` stay in memory."""
-    sizes = Appetite(samples=dict.fromkeys(plan.sources, page), first_samples=1, ahead=ahead, eager=False)
+    samples = dict.fromkeys(plan.sources, page)
+    sizes = Appetite(samples=samples, page_bytes=1 << 40, first_samples=1, ahead=ahead, eager=False)
     return PageFeed(
         spec,
         dict.fromkeys(plan.sources, Nowhere()),  # type: ignore[arg-type]

@@ -19,13 +19,14 @@ from profiles import examples
 from zephon.engine.assemble import Assembler
 from zephon.engine.engine import unread, with_payloads
 from zephon.engine.feed import PageFeed
-from zephon.errors import DataError
+from zephon.errors import DataError, StateError
+from zephon.item import Item
 from zephon.lanes import compiled
 from zephon.lanes.compiled import CompiledLane, can_compile, make_lane
 from zephon.lanes.lane import Lane
 from zephon.lanes.mixer import Pulled
 from zephon.lanes.spec import LaneSpec
-from zephon.lanes.state import LaneState
+from zephon.lanes.state import HeldState, LaneState, SourceState
 from zephon.state.lane_codec import decode_lane, encode_lane
 
 ROWS = 12
@@ -185,6 +186,41 @@ def test_ordinals_beyond_64_bits_are_planned_in_python() -> None:
     spec = lane_spec_of(small_plan())
     assert can_compile(spec, 1 << 20)
     assert not can_compile(spec, 1 << 40)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"entry": 1}, "mixture entry 1 of 1"),
+        ({"sources": (SourceState("books", 0, (0, 1, 0, 0)),)}, "sources books"),
+        ({"held": Item("web", 0, 1, 0, 5, 5)}, r"a document of 5 tokens that goes on at 5 \(source web\)"),
+        ({"held": Item("wiki", 0, 1, 0, 0, 5)}, "sources wiki"),
+    ],
+    ids=["entry", "source", "start", "held source"],
+)
+def test_a_state_that_can_t_be_the_plan_s_is_refused(
+    change: dict[str, Any], what: str, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not native:
+        monkeypatch.setattr(compiled, "native", None)
+    plan = small_plan()
+    spec = lane_spec_of(plan)
+    feed = feed_of_plan(plan, spec, page=4, ahead=1, limit_bytes=1 << 30, bad=0)
+    held = change.get("held")
+    parts = {name: value for name, value in change.items() if name != "held"}
+    state = LaneState(**parts, operators=() if held is None else (HeldState({}, (held,)),))
+    with pytest.raises(StateError, match=f"^lane 0: its state has {what}; load the state as it was saved"):
+        make_lane(spec, 0, feed, state=state, pulled=Pulled())
+
+
+def test_numbers_beyond_64_bits_are_planned_in_python() -> None:
+    plan = small_plan()
+    spec = lane_spec_of(plan)
+    feed = feed_of_plan(plan, spec, page=4, ahead=1, limit_bytes=1 << 30, bad=0)
+    for pulls, kind in ((1 << 30, CompiledLane), (1 << 70, Lane)):
+        sources = (SourceState("web", 0, (4, pulls, 0, 0, 3, 1, 9)),)
+        assert type(make_lane(spec, 0, feed, state=LaneState(sources=sources), pulled=Pulled())) is kind
 
 
 def small_plan() -> Plan:

@@ -13,12 +13,16 @@ EAGER_STREAMS = 8
 
 
 class Appetite(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples a page by source, samples of a first page, and blocks opened ahead per lane and source.
+    """Samples and bytes a page, samples of a first page, and blocks opened ahead per lane and source.
+
+    `samples` are by source, from the mean that the index says; what a stage makes of them may take more, and then
+    `page_bytes` is what counts.
 
     `eager`: blocks ahead are ordered as soon as they are opened, not only when one before them is nearly used up.
     """
 
     samples: dict[str, int]
+    page_bytes: int
     first_samples: int
     ahead: int
     eager: bool
@@ -41,4 +45,10 @@ def appetite(
     # Nearly all of `spread` pages a stream wait to be taken: see PageFeed.reserve.
     page_bytes = pages_bytes // (streams * spread)
     samples = {name: max(1, page_bytes // (TOKEN_BYTES * mean)) for name, mean in mean_tokens.items()}
-    return Appetite(samples=samples, first_samples=FIRST_SAMPLES, ahead=ahead, eager=streams <= EAGER_STREAMS * workers)
+    return Appetite(
+        samples=samples,
+        page_bytes=page_bytes,
+        first_samples=FIRST_SAMPLES,
+        ahead=ahead,
+        eager=streams <= EAGER_STREAMS * workers,
+    )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from zephon.collate.host import IMAGE_COLUMNS, HostBatch, HostImages
 from zephon.engine.attached import attachments_of, digest_part
 from zephon.engine.materialise import Decoded
-from zephon.errors import StateError
+from zephon.errors import DataError, StateError
 from zephon.item import Row
 from zephon.lanes.state import DIGEST_BYTES
 from zephon.native import compiled
@@ -112,8 +112,9 @@ def piece_table(layouts: list[bytes]) -> NDArray[np.int32]:
 def write_row(row: Row, out: NDArray[np.int32], pad: int, delivered: dict[str, int]) -> tuple[bytes, int, int, bool]:
     """Write a row's tokens and its padding; add each source's tokens to `delivered`.
 
-    Returns (int32 offset and size of each piece as bytes, tokens, documents begun, whether any has a mask). Raises
-    StateError where tokens aren't in memory. A compiled row's `write` does the same.
+    Returns (int32 offset and size of each piece as bytes, tokens, documents begun, whether any has a mask), as a
+    compiled row's `write` does. Raises StateError where tokens aren't in memory, DataError where pieces don't lie as a
+    row's must.
     """
     end = documents = total = 0
     layout: list[int] = []
@@ -124,6 +125,11 @@ def write_row(row: Row, out: NDArray[np.int32], pad: int, delivered: dict[str, i
             raise StateError(f"source {item.source}, block {item.q} (global): tokens of sample {item.sample} are gone")
         size = stop - start
         first = item.place + start
+        if offset < end or size < 1 or start < 0 or stop > item.length or offset + size > len(out):
+            raise DataError(
+                f"the packer put tokens {start} to {stop} of {item.length} at {offset} of a row of {len(out)} that is "
+                f"full up to {end}; pieces must lie behind each other and inside of their document and row"
+            )
         if offset > end:
             out[end:offset] = pad
         end = offset + size

@@ -61,6 +61,8 @@ class PageFeed:
         self._released: deque[int] = deque()
         # Seconds that making a sample's documents took lately; they size pages and decide nothing else.
         self._sample_s: dict[str, float] = {}
+        # And the bytes that they took.
+        self._sample_bytes: dict[str, float] = {}
         self._seed = spec.seed
         self._spread = spec.spread
         self._indices = indices
@@ -92,15 +94,22 @@ class PageFeed:
 
         Where tokenizing is slow, small pages: else a start spends its time on what is needed much later.
         """
-        in_time = int(PAGE_S / self._sample_s[source]) if source in self._sample_s else sys.maxsize
-        return min(self._appetite.page_samples(source), max(self._appetite.first_samples, in_time))
+        most, first = self._appetite.page_samples(source), self._appetite.first_samples
+        if source not in self._sample_s:
+            # What its stage makes of a sample isn't known yet.
+            return min(most, first)
+        in_memory = max(1, int(self._appetite.page_bytes / self._sample_bytes[source]))
+        return min(most, in_memory, max(first, int(PAGE_S / self._sample_s[source])))
 
     def take(self, ticket: int, source: str) -> Page:
         """Return a page, noting what it took to make."""
         page = self.backend.take(ticket)
         # A backend may not say; a page that costs nothing is as large as memory allows.
-        sample_s = max(page.seconds / max(1, len(page.counts)), MIN_SAMPLE_S)
+        samples = max(1, len(page.counts))
+        sample_s = max(page.seconds / samples, MIN_SAMPLE_S)
         self._sample_s[source] = (self._sample_s.get(source, sample_s) + sample_s) / 2
+        sample_bytes = max(1, _num_bytes(page)) / samples
+        self._sample_bytes[source] = (self._sample_bytes.get(source, sample_bytes) + sample_bytes) / 2
         return page
 
     def ahead(self, source: str) -> int:

@@ -27,7 +27,7 @@ def json_value(text: bytes | str, decoder: msgspec.json.Decoder[object]) -> obje
     # Nearly always few enough not to look closer; [ and { differ in this bit. bytes.count takes as long as decoding.
     if np.count_nonzero(np.frombuffer(raw, np.uint8) | 0x20 == ord("{")) > MAX_NESTING and _nesting(raw) > MAX_NESTING:
         raise msgspec.DecodeError(f"it nests more than {MAX_NESTING} lists and objects")
-    return decoder.decode(text)
+    return decoder.decode(raw)
 
 
 def _nesting(raw: bytes) -> int:

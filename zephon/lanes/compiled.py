@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from zephon.errors import StateError
 from zephon.hashing import draw, key
 from zephon.item import Item
 from zephon.lanes.lane import Lane
@@ -25,6 +26,7 @@ KINDS = {"best_fit": False, "best_fit_split": True}
 MAX_POOL = 512
 # Block ordinals are 64-bit integers there.
 MAX_ORDINAL = 1 << 62
+MAX_PART = 1 << 31
 
 
 class PagesFeed(Feed, Protocol):
@@ -43,12 +45,41 @@ class PagesFeed(Feed, Protocol):
 
 
 def make_lane(spec: LaneSpec, lane: int, feed: PagesFeed, *, state: LaneState, pulled: Pulled) -> Lane | CompiledLane:
-    """Return a lane, a compiled one where there is one for its packer."""
-    if native is not None and can_compile(spec, state.pass_number):
+    """Return a lane, compiled where that can be for its packer and state. Raises what check_state raises."""
+    check_state(spec, lane, state)
+    if native is not None and can_compile(spec, state.pass_number) and _fits(state):
         if feed.memory is None:
             feed.memory = rows.Memory()
         return CompiledLane(spec, lane, feed, state=state, pulled=pulled)
     return Lane(spec, lane, feed, state=state, pulled=pulled)
+
+
+def check_state(spec: LaneSpec, lane: int, state: LaneState) -> None:
+    """Raise StateError where a lane's state names what the plan hasn't, or documents that can't wait."""
+    held = [item for part in state.operators for item in part.held]
+    named = {source.name for source in state.sources} | {item.source for item in held}
+    unknown = sorted(named - {source.name for source in spec.sources})
+    what = f"sources {', '.join(unknown)}" if unknown else ""
+    if not what and state.entry >= len(spec.entries):
+        what = f"mixture entry {state.entry} of {len(spec.entries)}"
+    for item in held:
+        if not what and not 0 <= item.start < item.length:
+            what = f"a document of {item.length} tokens that goes on at {item.start} (source {item.source})"
+    if what:
+        raise StateError(f"lane {lane}: its state has {what}; load the state as it was saved, with its own plan")
+
+
+def _fits(state: LaneState) -> bool:
+    """Return whether a state's numbers have room in 64 bits."""
+    return all(
+        max(source.next_k, source.pulls, source.bad, source.empty, *(taken for _, taken, _ in source.open))
+        < MAX_ORDINAL
+        for source in state.sources
+    ) and all(
+        max(item.q, item.sample, item.length) < MAX_ORDINAL and item.part < MAX_PART
+        for part in state.operators
+        for item in part.held
+    )
 
 
 def can_compile(spec: LaneSpec, pass_number: int) -> bool:

@@ -42,7 +42,15 @@ def fill_text(
     cdef Py_ssize_t rows = inputs.shape[0], length = inputs.shape[1], num_pieces = pieces.shape[0]
     cdef Py_ssize_t row, i, piece = 0, first, last, offset, end, padding, num = 0
     cdef int64_t base, longest = 0, count
-    cdef bint masked = mask is not None
+    cdef bint masked = mask is not None, torn = False
+    if labels.shape[0] != rows or loss.shape[0] != rows or positions.shape[0] != rows or tokens.shape[0] != rows:
+        raise ValueError("a micro-batch and its entries differ in rows")
+    if labels.shape[1] != length or loss.shape[1] != length or positions.shape[1] != length:
+        raise ValueError("a micro-batch's entries differ in length")
+    if tokens.shape[1] != length + 1 or pieces.shape[1] != 3 or starts.shape[0] < num_pieces + 2 * rows + 1:
+        raise ValueError("a micro-batch, its pieces or their starts differ from its entries in shape")
+    if masked and (mask.shape[0] != rows or mask.shape[1] != length + 1):
+        raise ValueError("a micro-batch's mask differs from it in shape")
     with nogil:
         for row in range(rows):
             base = row * length
@@ -62,6 +70,9 @@ def fill_text(
             end = 0
             while piece < num_pieces and pieces[piece, 0] == row:
                 offset = pieces[piece, 1]
+                if offset < end or pieces[piece, 2] < 1 or offset + pieces[piece, 2] > length + 1:
+                    torn = True
+                    break
                 # The label of the token at offset i stands at input i - 1; the one at offset 0 is nobody's label.
                 if offset:
                     if offset < length:
@@ -80,6 +91,8 @@ def fill_text(
             if 0 < padding < length:
                 starts[num] = base + padding
                 num += 1
+            if torn:
+                break
             for i in range(end - 1 if end else 0, length):
                 loss[row, i] = 0.0
             starts[num] = base + length
@@ -94,6 +107,8 @@ def fill_text(
                     longest = max(longest, starts[last + 1] - starts[last])
                 for i in range(length):
                     positions[row, i] = i
+    if torn or piece < num_pieces:
+        raise ValueError(f"piece {piece} of {num_pieces} doesn't lie behind the one before and inside its row")
     return num, longest
 
 
@@ -148,6 +163,8 @@ def fill_patches(
     cdef size_t line = patch * sizeof(float)
     cdef const float *read
     cdef float *values
+    if min(held, patch, merge) < 1:
+        raise ValueError("an image has no frames, or patches have no pixels")
     tiles = (height // side) * (width // side) * merge * merge
     if frames % held or height % side or width % side or levels.shape[3] != 3:
         raise ValueError("an image isn't made of whole tokens")

@@ -100,8 +100,8 @@ cdef class Block:
         if self.masked and self.mask is not None and self.mask.shape[0] != self.tokens.shape[0]:
             raise IndexError(f"a page has a mask of {self.mask.shape[0]} for {self.tokens.shape[0]} tokens")
         for i in range(documents):
-            if self.offsets[i] < 0 or self.offsets[i + 1] < self.offsets[i]:
-                raise IndexError(f"a page's offsets fall from {self.offsets[i]} to {self.offsets[i + 1]}")
+            if self.offsets[i] < 0 or self.offsets[i + 1] <= self.offsets[i]:
+                raise IndexError(f"a page's offsets don't rise from {self.offsets[i]} to {self.offsets[i + 1]}")
 
     cdef int64_t take(self, Lane lane, int64_t source) except -2:
         """Give the next sample's documents to the lane's pool; return their tokens, or -1 for a bad sample."""
@@ -320,6 +320,8 @@ cdef class Lane:
     def hold(self, item, Py_ssize_t source):
         """Take up an Item of a state; its payload is there, empty or not."""
         cdef Document *d = self.room()
+        if not 0 <= item.start < item.length:
+            raise ValueError(f"a held document of {item.length} tokens goes on at {item.start}")
         d.q, d.sample, d.part, d.start, d.length = item.q, item.sample, item.part, item.start, item.length
         d.block_hash, d.source, d.tokens = item.block_hash, source, NULL
         payload = item.payload

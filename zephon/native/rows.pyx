@@ -71,11 +71,11 @@ cdef class PlannedRow:
         for i in range(self.num):
             piece = &self.pieces[i]
             size = piece.stop - piece.document.start
+            if size < 1 or piece.document.start < 0 or piece.offset < end or piece.offset + size > capacity:
+                raise IndexError(f"{size} tokens were planned at {piece.offset} in a row of {capacity}")
             for j in range(end, piece.offset):
                 out[j] = pad
             end = piece.offset + size
-            if end > capacity:
-                raise IndexError(f"a piece ends at {end} in a row of {capacity}")
             if piece.document.tokens != NULL:
                 memcpy(&out[piece.offset], tokens_of(piece.document.tokens) + piece.document.start, size * 4)
                 masked |= piece.document.tokens.masked
@@ -111,6 +111,8 @@ cdef class PlannedRow:
         for i in range(self.num):
             piece = &self.pieces[i]
             size = piece.stop - piece.document.start
+            if size < 1 or piece.document.start < 0 or piece.offset < 0 or piece.offset + size > out.shape[0]:
+                raise IndexError(f"{size} tokens were planned at {piece.offset} in a row of {out.shape[0]}")
             if piece.document.tokens != NULL and piece.document.tokens.masked:
                 memcpy(&out[piece.offset], mask_of(piece.document.tokens) + piece.document.start, size)
                 continue

@@ -10,11 +10,11 @@ from typing import cast
 import msgspec
 
 from zephon.config import Source, Spill, Tokenizer
-from zephon.errors import DataError
 from zephon.formats.read import read_samples
 from zephon.formats.sample import Column, Sample
 from zephon.page import Order, Page, Wanted
 from zephon.random import SampleRandom, attachment_random, sample_random
+from zephon.stages.checked import checked
 from zephon.stages.materialise import AttachingStage, materialise
 from zephon.stages.stage import Stage, field_settings, fitted_config, stage_fields
 from zephon.tokenizer import load_tokenizer
@@ -97,12 +97,11 @@ def build_prepare(spec: PrepareSpec) -> Prepare:
                 sample=order.samples[number],
             )
 
-        documents = work.stage.documents(samples, random)
-        if len(documents.counts) != len(order.samples):
-            raise DataError(
-                f"sources.{order.source}.stage gave counts for {len(documents.counts)} samples of "
-                f"{len(order.samples)}; correct the stage"
-            )
+        documents = checked(
+            work.stage.documents(samples, random),
+            num_samples=len(order.samples),
+            place=f"sources.{order.source}.stage",
+        )
         return Page(
             tokens=documents.tokens,
             offsets=documents.offsets,

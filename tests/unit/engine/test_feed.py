@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -118,3 +119,13 @@ def test_a_block_that_is_another_than_the_state_s_is_refused() -> None:
     reader = feed_of(Scripted(block_hash=8)).open("web", 0, 3, 7, ahead=False)
     with pytest.raises(StateError, match="hash to 0000000000000008, 0000000000000007 in the state"):
         reader.take()
+
+
+def test_pages_shrink_where_a_stage_makes_more_of_a_sample_than_its_bytes_said() -> None:
+    feed = feed_of(Scripted())
+    assert feed.page_samples("web") == 4
+    for size, expected in ((1 << 40, SAMPLES), (1024, 7), (1, 1)):
+        feed._appetite = msgspec.structs.replace(feed._appetite, page_bytes=size, samples={"web": SAMPLES})
+        # 64 documents of 32.5 tokens on average: 130 bytes a sample.
+        feed.take(feed.backend.submit(Order("web", 0, 0, OneBlock().location(0), tuple(range(SAMPLES)))), "web")
+        assert feed.page_samples("web") == expected

@@ -12,6 +12,8 @@ import pytest
 
 from zephon import native
 from zephon.collate import host_pixels
+from zephon.collate.host import HostBatch
+from zephon.collate.host_text import host_text
 from zephon.engine import assemble
 from zephon.native import compiled
 
@@ -77,3 +79,23 @@ def test_piece_tables_are_numpy_s(rows: list[list[tuple[int, int]]], monkeypatch
     assert found.tolist() == [[row, *piece] for row, pieces in enumerate(rows) for piece in pieces]
     monkeypatch.setattr(assemble, "native", None)
     assert np.array_equal(found, assemble.piece_table(layouts))
+
+
+@built
+@pytest.mark.parametrize(
+    "pieces",
+    [[(0, 0, 9)], [(0, 7, 2)], [(0, 2, 3), (0, 4, 2)], [(0, 3, 0)], [(0, -1, 2)], [(2, 0, 2)], [(1, 0, 2), (0, 0, 2)]],
+    ids=str,
+)
+def test_pieces_that_no_row_can_have_are_refused(pieces: list[tuple[int, int, int]]) -> None:
+    host = HostBatch(tokens=np.ones((2, 8), np.int32), pieces=np.array(pieces, np.int32), mask=None, sequences=(0, 1))
+    with pytest.raises(ValueError, match="doesn't lie behind the one before and inside its row"):
+        host_text(host, mask_boundary=True, align=1, reset=True)
+
+
+@built
+@pytest.mark.parametrize(("frames", "patch", "merge"), [(0, 8, 2), (1, 0, 2), (1, 8, 0)])
+def test_images_without_frames_or_patches_are_refused(frames: int, patch: int, merge: int) -> None:
+    levels, out = np.zeros((frames, 32, 32, 3), np.uint8), np.zeros((4, 3, 1, 64), np.float32)
+    with pytest.raises(ValueError, match="no frames, or patches have no pixels"):
+        host_pixels.kernels.fill_patches(levels, SCALE, SHIFT, out, patch=patch, merge=merge)
