@@ -82,14 +82,16 @@ config = json.loads(sys.argv[1])
 loader = Loader(config)
 iterator = iter(loader)
 next(iterator)
-print("ready", flush=True)
 """
+READY = 'print("ready", flush=True)'
 TRAINING = """
 for batch in iterator:
     time.sleep(0.01)
 """
-GUARDED = """
+# Ready within the try: an interrupt right after it is to be caught too.
+GUARDED = f"""
 try:
+    {READY}
     for batch in iterator:
         time.sleep(0.01)
 except KeyboardInterrupt:
@@ -101,8 +103,9 @@ except KeyboardInterrupt:
 
 def start(config: dict[str, Any], way: str, code: str) -> subprocess.Popen[str]:
     """Start a trainer in a process group of its own and return it once it had a batch."""
+    script = SCRIPT + (code if code is GUARDED else f"{READY}\n{code}")
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT + code), json.dumps({**config, **WAYS[way]})],
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), json.dumps({**config, **WAYS[way]})],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -22,7 +22,8 @@ from zephon.backends.worker import Failed, Made, Task, decode_reply, encode, unp
 from zephon.errors import DataError, StoreError, ZephonError
 from zephon.page import Order, Page
 
-DEPTH = 4
+# Orders that a worker has: more where a page takes no longer than QUICK_S, so that it isn't idle until it is asked for.
+DEPTH, QUICK_DEPTH, QUICK_S = 2, 4, 0.02
 MAX_DEATHS = 3
 
 
@@ -47,6 +48,8 @@ class ProcessesBackend:
         self._queue: deque[int] = deque()
         self._done: dict[int, Page | ZephonError] = {}
         self._tickets = 0
+        # What a page took lately.
+        self._page_s = 0.0
         self._failed_starts = 0
         self._broken: ZephonError | None = None
         self._torn = False
@@ -135,7 +138,7 @@ class ProcessesBackend:
                 self._queue.popleft()
                 continue
             worker = min(self._crew.workers, key=_load)
-            if len(worker.tickets) >= DEPTH:
+            if len(worker.tickets) >= (QUICK_DEPTH if self._page_s < QUICK_S else DEPTH):
                 return
             self._queue.popleft()
             worker.tickets.append(ticket)
@@ -148,7 +151,9 @@ class ProcessesBackend:
     def _settle(self, worker: Worker, header: bytes, arrays: list[NDArray[Any]]) -> None:
         reply = decode_reply(header)
         if isinstance(reply, Made):
-            self._answer(worker, reply.ticket, unpack_page(reply, arrays))
+            page = unpack_page(reply, arrays)
+            self._page_s = (self._page_s + page.seconds) / 2
+            self._answer(worker, reply.ticket, page)
         elif isinstance(reply, Failed):
             if reply.ticket is None:
                 self._broken = unpack_error(reply)
