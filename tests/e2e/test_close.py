@@ -88,11 +88,10 @@ TRAINING = """
 for batch in iterator:
     time.sleep(0.01)
 """
-# Ready within the try, and then a while: an interrupt right after it is to be caught too, not in the middle of print.
+# Ready within the try: an interrupt right after it is to be caught too.
 GUARDED = f"""
 try:
     {READY}
-    time.sleep(0.3)
     for batch in iterator:
         time.sleep(0.01)
 except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from zephon.backends.launch import Child, launch
 from zephon.backends.transport import Receiver, Sender
 from zephon.collate.host import HostBatch, HostImages
 from zephon.engine.engine import Counts
+from zephon.engine.interrupts import interrupts_later
 from zephon.engine.session import Delivery, ThreadSession
 from zephon.engine.setup import Setup, decode_setup, encode_setup, open_backend, open_indices, prefetch
 from zephon.errors import StoreError, ZephonError
@@ -57,8 +58,8 @@ class ProcessSession:
         )
         self._ready = select.poll()
         self._ready.register(self._child.receiver, select.POLLIN)
-        # Batches asked for and not yet come; and those that came while something else was waited for.
-        self._asked = 0
+        # Batches and lanes asked for and not yet come; and those that came while something else was waited for.
+        self._asked = self._asked_lanes = 0
         self._came: deque[tuple[Answer, list[Any]]] = deque()
         self._credit = max(1, prefetch(config))
         self._closed = False
@@ -66,9 +67,12 @@ class ProcessSession:
     def next(self) -> Delivery | None:
         """Return the next micro-batch; None at a pass's end."""
         while self._asked + len(self._came) < self._credit:
-            self._ask(Request())
-            self._asked += 1
-        answer, arrays = self._came.popleft() if self._came else self._receive_batch()
+            with interrupts_later():
+                self._ask(Request())
+                self._asked += 1
+        while not self._came:
+            self._receive()
+        answer, arrays = self._came.popleft()
         if answer.kind == "error":
             self._came.appendleft((answer, arrays))
             raise assemble(*answer.error)
@@ -79,25 +83,19 @@ class ProcessSession:
 
     def lanes_at(self, consumed: int) -> dict[int, bytes]:
         """Return the rank's encoded lanes at a position still held."""
-        self._ask(Request(consumed))
-        while True:
-            answer, arrays = self._receive()
-            if answer.kind == "lanes":
-                return answer.lanes
-            if answer.kind == "no lanes":
-                raise assemble(*answer.error)
-            self._asked -= 1
-            self._came.append((answer, arrays))
+        with interrupts_later():
+            self._ask(Request(consumed))
+            self._asked_lanes += 1
+        while (answer := self._receive()) is None:
+            pass
+        if answer.kind == "no lanes":
+            raise assemble(*answer.error)
+        return answer.lanes
 
     def close(self) -> None:
         """End the child."""
         self._closed = True
         self._child.close(grace_s=5.0)
-
-    def _receive_batch(self) -> tuple[Answer, list[Any]]:
-        answer = self._receive()
-        self._asked -= 1
-        return answer
 
     def _ask(self, request: Request) -> None:
         try:
@@ -105,14 +103,23 @@ class ProcessSession:
         except EOFError as error:
             raise self._gone() from error
 
-    def _receive(self) -> tuple[Answer, list[Any]]:
+    def _receive(self) -> Answer | None:
+        """Wait for an answer: a batch's is put into `_came`, that to `lanes_at` is returned."""
         # Ctrl-C strikes here, while nothing has been read, and leaves the session as it is.
         self._ready.poll()
-        try:
-            header, arrays = self._child.receiver.receive()
-        except EOFError as error:
-            raise self._gone() from error
-        return msgspec.msgpack.decode(header, type=Answer), arrays
+        with interrupts_later():
+            try:
+                header, arrays = self._child.receiver.receive()
+            except EOFError as error:
+                raise self._gone() from error
+            answer = msgspec.msgpack.decode(header, type=Answer)
+            if answer.kind in ("lanes", "no lanes"):
+                # Of several, earlier ones were asked for by a call that was interrupted.
+                self._asked_lanes -= 1
+                return None if self._asked_lanes else answer
+            self._asked -= 1
+            self._came.append((answer, arrays))
+            return None
 
     def _gone(self) -> StoreError:
         if self._closed:
