@@ -135,7 +135,7 @@ def test_nothing_is_left_of_a_killed_trainer(config: dict[str, Any], way: str) -
     assert len(children) == expected_children(way)
     process.send_signal(signal.SIGKILL)
     _, printed = process.communicate(timeout=60)
-    assert until(lambda: not any(map(alive, children)), seconds=3)
+    assert until(lambda: not any(map(alive, children)), seconds=15)
     assert printed == ""
     assert segments() <= before
 
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_the_trainer_and_leaves_nothing(config: dict[str, Any], way:
     # As a terminal does: to the whole foreground group.
     os.killpg(process.pid, signal.SIGINT)
     out, printed = process.communicate(timeout=60)
-    assert until(lambda: not any(map(alive, children)), seconds=3)
+    assert until(lambda: not any(map(alive, children)), seconds=15)
     if code is GUARDED:
         # The state can still be taken, at the position that was handed out.
         words = out.split()
@@ -182,7 +182,7 @@ def test_a_program_that_never_closes_ends_clean(config: dict[str, Any], code: st
     assert process.returncode == status
     assert printed.rstrip().rpartition("\n")[2] == said
     assert printed.count("Traceback") == bool(said)
-    assert until(lambda: not descendants_of_group(process.pid), seconds=3)
+    assert until(lambda: not descendants_of_group(process.pid), seconds=15)
 
 
 def descendants_of_group(session: int) -> set[int]:
@@ -211,4 +211,4 @@ def test_a_failure_ends_the_trainer_with_its_one_line(tmp_path: Path) -> None:
         _, printed = process.communicate(timeout=60)
         assert process.returncode == 1
         assert "zephon.errors.DataError: source web: shard-000.jsonl, sample " in printed
-        assert until(lambda children=children: not any(map(alive, children)), seconds=3)
+        assert until(lambda children=children: not any(map(alive, children)), seconds=15)

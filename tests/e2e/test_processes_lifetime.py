@@ -25,6 +25,10 @@ backend = ProcessesBackend(partial(waiting, numbered, seconds=0.05), workers=2)
 backend.take(backend.submit(order(1)))
 tickets = [backend.submit(order(block)) for block in range(500)]
 """
+STARTING = """
+backend = ProcessesBackend(partial(waiting, numbered, seconds=0.05), workers=2)
+print("ready", flush=True)
+"""
 RUNNING = BUSY + 'print("ready", flush=True)\n'
 
 
@@ -61,18 +65,22 @@ def test_nothing_is_left_of_a_killed_program(seconds: float) -> None:
     assert len(workers) == 2
     process.send_signal(signal.SIGKILL)
     _, printed = process.communicate()
-    assert until(lambda: not any(map(alive, workers)), seconds=2)
+    assert until(lambda: not any(map(alive, workers)), seconds=10)
     assert printed == ""
     assert segments() <= before
 
 
-def test_nothing_is_left_when_a_forked_copy_hides_the_death() -> None:
-    process = start(RUNNING + "if not os.fork():\n    time.sleep(20)\ntime.sleep(60)\n")
-    workers = workers_of(process.pid)
-    os.kill(process.pid, signal.SIGKILL)
-    assert until(lambda: not any(map(alive, workers)), seconds=2)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+@pytest.mark.parametrize("code", [RUNNING, STARTING], ids=["at work", "workers starting"])
+def test_nothing_is_left_when_a_forked_copy_hides_the_death(code: str) -> None:
+    process = start(code + "if not os.fork():\n    time.sleep(20)\ntime.sleep(60)\n")
+    try:
+        workers = workers_of(process.pid)
+        assert len(workers) == 2
+        os.kill(process.pid, signal.SIGKILL)
+        assert until(lambda: not any(map(alive, workers)), seconds=10)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def test_interrupt_reaches_the_program_alone() -> None:
@@ -90,7 +98,7 @@ except KeyboardInterrupt:
     )
     workers = workers_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)
-    out, printed = process.communicate(timeout=5)
+    out, printed = process.communicate(timeout=30)
     assert (out, printed, process.returncode) == ("closed\n", "", 0)
     assert not any(map(alive, workers))
 
@@ -99,7 +107,7 @@ def test_interrupt_that_nobody_catches_leaves_nothing() -> None:
     process = start(RUNNING + "for ticket in tickets:\n    backend.take(ticket)\n")
     workers = workers_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)
-    _, printed = process.communicate(timeout=5)
+    _, printed = process.communicate(timeout=30)
     assert printed.count("Traceback") == 1
     assert printed.rstrip().endswith("KeyboardInterrupt")
     assert not any(map(alive, workers))
@@ -113,7 +121,7 @@ def test_interrupt_that_nobody_catches_leaves_nothing() -> None:
 def test_a_program_that_never_closes_ends_clean(end: str) -> None:
     process = start(RUNNING + end)
     workers = workers_of(process.pid)
-    _, printed = process.communicate(timeout=5)
+    _, printed = process.communicate(timeout=30)
     assert (printed, process.returncode) == ("", 0)
     assert not any(map(alive, workers))
 
@@ -134,7 +142,7 @@ time.sleep(0.1)
 """
     )
     workers = workers_of(process.pid)
-    _, printed = process.communicate(timeout=5)
+    _, printed = process.communicate(timeout=30)
     assert (printed, process.returncode) == ("", 0)
     assert not any(map(alive, workers))
 

@@ -22,6 +22,7 @@ class Spec(msgspec.Struct, frozen=True):
     """What a child is told on its command line; descriptors are numbers of inherited ones."""
 
     target: str
+    parent: int
     argument: tuple[int, int]
     inbox: tuple[int, int, int, int]
     outbox: tuple[int, int, int, int]
@@ -32,7 +33,7 @@ def main(encoded: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     spec = msgspec.json.decode(encoded, type=Spec)
     inbox, outbox = socket.socket(fileno=spec.inbox[0]), socket.socket(fileno=spec.outbox[0])
-    exit_with_parent(outbox)
+    exit_with_parent(spec.parent, outbox)
     argument = attach(spec.argument[0], max(1, spec.argument[1]))[: spec.argument[1]].tobytes()
     receiver = Receiver(inbox, attach(*spec.inbox[1:3]), slots=spec.inbox[3])
     sender = Sender(outbox, attach(*spec.outbox[1:3]), slots=spec.outbox[3])
@@ -58,20 +59,20 @@ def main(encoded: str) -> None:
     os._exit(status)
 
 
-def exit_with_parent(connection: socket.socket | None = None) -> None:
-    """End this process, whatever it is doing, soon after its parent is gone or has hung up `connection`.
+def exit_with_parent(parent: int, connection: socket.socket) -> None:
+    """End this process, whatever it is doing, soon after `parent` is gone or has hung up `connection`.
 
-    A daemon thread that waits on the connection and looks twice a second whether the parent is still the
+    A daemon thread that waits on the connection and looks twice a second whether our parent is still the
     one that started us: a copy of the parent's end, in a process that it forked, hides its death from the
-    connection. No prctl(PR_SET_PDEATHSIG): that fires when the *thread* that started us ends.
+    connection. The parent says its own number, since it may be gone before we could ask who it is. No
+    prctl(PR_SET_PDEATHSIG): that fires when the *thread* that started us ends.
     """
-    threading.Thread(target=_watch, args=(os.getppid(), connection), name="zephon-parent", daemon=True).start()
+    threading.Thread(target=_watch, args=(parent, connection), name="zephon-parent", daemon=True).start()
 
 
-def _watch(parent: int, connection: socket.socket | None) -> None:
+def _watch(parent: int, connection: socket.socket) -> None:
     poll = select.poll()
-    if connection is not None:
-        poll.register(connection.fileno(), 0)
-    while not poll.poll(LOOK_S * 1000) and os.getppid() == parent:
+    poll.register(connection.fileno(), 0)
+    while os.getppid() == parent and not poll.poll(LOOK_S * 1000):
         pass
     os._exit(1)

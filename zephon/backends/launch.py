@@ -93,6 +93,7 @@ def launch(target: str, argument: bytes = b"", *, slots: int = SLOTS, slot_bytes
             attach(descriptors[0], sizes[0])[:] = np.frombuffer(argument, np.uint8)
         spec = Spec(
             target=target,
+            parent=os.getpid(),
             argument=(descriptors[0], len(argument)),
             inbox=(child_inbox.fileno(), descriptors[1], sizes[1], 1),
             outbox=(child_outbox.fileno(), descriptors[2], sizes[2], slots),

@@ -62,4 +62,4 @@ def test_children_of_a_child_end_with_it() -> None:
     assert alive(int(grandchild))
     child.close()
     assert not alive(int(pid))
-    assert until(lambda: not alive(int(grandchild)), seconds=2)
+    assert until(lambda: not alive(int(grandchild)), seconds=10)

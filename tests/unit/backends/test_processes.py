@@ -260,7 +260,7 @@ def test_an_interrupt_loses_no_order(seed: int) -> None:
 def test_an_interrupt_while_waiting_costs_nothing() -> None:
     backend = ProcessesBackend(partial(waiting, numbered, seconds=0.5), workers=2)
     ticket = backend.submit(order(3))
-    assert until(lambda: len(workers_of(os.getpid())) == 2, seconds=5)
+    assert until(lambda: len(workers_of(os.getpid())) == 2, seconds=20)
     workers = workers_of(os.getpid())
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
