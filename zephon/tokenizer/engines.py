@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -61,7 +62,8 @@ def hf_encode(tokenizer: Any) -> Encode:
         np.cumsum(np.fromiter(map(len, encodings), dtype=np.int64, count=len(texts)), out=offsets[1:])
         tokens = np.empty(int(offsets[-1]), dtype=np.uint32)
         for encoding, start, stop in zip(encodings, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            tokens[start:stop] = encoding.ids
+            # Through an array, because NumPy takes twice as long over a list.
+            tokens[start:stop] = array("I", encoding.ids)
         return tokens, offsets
 
     return encode

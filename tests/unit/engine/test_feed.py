@@ -8,6 +8,7 @@ import pytest
 
 from zephon.config import Pack
 from zephon.engine.appetite import appetite
+from zephon.engine.block_pages import uneven
 from zephon.engine.feed import PageFeed
 from zephon.errors import DataError, StateError
 from zephon.lanes.spec import EntrySpec, LaneSpec, SourceSpec
@@ -92,6 +93,26 @@ def test_a_slow_tokenizer_gets_small_pages_and_gives_the_same() -> None:
     assert given(feed_of(fast)) == given(feed_of(slow))
     assert [len(order.samples) for order in fast.orders] == [4, 60]
     assert {len(order.samples) for order in slow.orders[:-1]} <= set(range(4, 11))
+
+
+def test_blocks_that_begin_together_run_out_of_their_pages_apart() -> None:
+    backend = Scripted(sample_s=0.0025)
+    feed = feed_of(backend)
+    readers = [feed.open("web", q, 0, 0, ahead=False) for q in range(9)]
+    for reader in readers:
+        for _ in range(5):
+            reader.take()
+    later = [len(order.samples) for order in backend.orders if len(order.samples) > 4]
+    assert len(later) == len(readers)
+    assert min(later) >= 10
+    assert max(later) <= 20
+    assert len(set(later)) > 4
+
+
+def test_uneven_sizes_spread_over_half_and_whole() -> None:
+    assert {uneven(1, number) for number in range(100)} == {1}
+    found = [uneven(16, number) for number in range(1000)]
+    assert {size: 80 < found.count(size) < 140 for size in sorted(set(found))} == dict.fromkeys(range(8, 17), True)
 
 
 def test_without_memory_documents_are_to_be_read_again() -> None:
