@@ -54,19 +54,26 @@ def hf_encode(tokenizer: Any) -> Encode:
     """
 
     def encode(texts: Sequence[str]) -> Encoded:
-        try:
-            encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        except Exception as error:  # what the engine raises has no type of its own
-            raise DataError(f"the tokenizer can't encode a text: {one_line(error)}") from error
-        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
-        np.cumsum(np.fromiter(map(len, encodings), dtype=np.int64, count=len(texts)), out=offsets[1:])
-        tokens = np.empty(int(offsets[-1]), dtype=np.uint32)
-        for encoding, start, stop in zip(encodings, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            # Through an array, because NumPy takes twice as long over a list.
-            tokens[start:stop] = array("I", encoding.ids)
-        return tokens, offsets
+        found, ends = array("I"), array("q", [0])
+        # Where the engine takes a batch's texts one by one, each is dropped before the next: they take much memory.
+        step = 1 if _alone() else max(1, len(texts))
+        for first in range(0, len(texts), step):
+            try:
+                encodings = tokenizer.encode_batch_fast(texts[first : first + step], add_special_tokens=False)
+            except Exception as error:  # what the engine raises has no type of its own
+                raise DataError(f"the tokenizer can't encode a text: {one_line(error)}") from error
+            for encoding in encodings:
+                found.fromlist(encoding.ids)
+                ends.append(len(found))
+            del encodings
+        return np.frombuffer(found, np.uint32), np.frombuffer(ends, np.int64)
 
     return encode
+
+
+def _alone() -> bool:
+    """Return whether `tokenizers` uses the calling thread only."""
+    return os.environ.get("TOKENIZERS_PARALLELISM", "true").lower() in ("", "off", "false", "f", "no", "n", "0")
 
 
 def fastokens_engine(file: TokenizerFile) -> Any:
@@ -122,15 +129,6 @@ def fastokens_encode(tokenizer: Any) -> Encode:
         return np.frombuffer(ids, "<u4"), np.frombuffer(offsets, "<u8").astype(np.int64)
 
     return encode
-
-
-def limit_tokenizer_threads() -> None:
-    """Let tokenizers use the calling thread only, in this process; for a worker process, at its start.
-
-    What parallelism there is comes from the number of workers. A variable that is set stays as it is.
-    """
-    for name, value in (("TOKENIZERS_PARALLELISM", "false"), ("FASTOKENS_BPE_THREADS", "1")):
-        os.environ.setdefault(name, value)
 
 
 def one_line(error: BaseException) -> str:

@@ -21,7 +21,6 @@ from tokenizers import decoders, models, pre_tokenizers
 from zephon.config import Tokenizer
 from zephon.errors import ConfigError, DataError
 from zephon.tokenizer import LoadedTokenizer, load, load_tokenizer
-from zephon.tokenizer.engines import limit_tokenizer_threads
 from zephon.tokenizer.probe import PROBE_TEXTS, probe_texts
 
 # A file of one's own to test with, beside the small one: ZEPHON_TOKENIZERS=a/tokenizer.json:b/tokenizer.json
@@ -73,6 +72,19 @@ def test_a_batch_is_its_texts_one_by_one(tokenizer_path: Path, engine: str) -> N
     assert (tokens.dtype, offsets.dtype) == (np.uint32, np.int64)
     assert split(tokens, offsets) == [ids(tokenizer, [text])[0] for text in texts]
     assert ids(tokenizer, []) == []
+
+
+def test_whether_the_engine_may_use_threads_changes_no_id(
+    tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = load_tokenizer(Tokenizer(path=str(tokenizer_path), engine="hf"))
+    texts = [*PROBE_TEXTS, "", "a"]
+    found = []
+    for value in ("true", "false", ""):
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
+        found += [ids(tokenizer, texts), ids(tokenizer, [])]
+    assert found[0::2] == [found[0]] * 3
+    assert found[1::2] == [[]] * 3
 
 
 def test_nothing_is_added_cut_or_padded(tmp_path: Path) -> None:
@@ -214,15 +226,6 @@ assert dict(os.environ) == before
 assert len(os.listdir("/proc/self/task")) == threads
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_worker_s_threads_are_limited_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
-    monkeypatch.setenv("FASTOKENS_BPE_THREADS", "")
-    monkeypatch.delenv("FASTOKENS_BPE_THREADS")
-    limit_tokenizer_threads()
-    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
-    assert os.environ["FASTOKENS_BPE_THREADS"] == "1"
 
 
 if REAL:  # so that their absence makes no noise
