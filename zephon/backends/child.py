@@ -33,7 +33,8 @@ def main(encoded: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     spec = msgspec.json.decode(encoded, type=Spec)
     inbox, outbox = socket.socket(fileno=spec.inbox[0]), socket.socket(fileno=spec.outbox[0])
-    exit_with_parent(spec.parent, outbox)
+    # Where sys.executable is a script that starts the interpreter and waits, that stands above us, and leads our group.
+    exit_with_parent(spec.parent if os.getpgrp() == os.getpid() else os.getppid(), outbox)
     argument = attach(spec.argument[0], max(1, spec.argument[1]))[: spec.argument[1]].tobytes()
     receiver = Receiver(inbox, attach(*spec.inbox[1:3]), slots=spec.inbox[3])
     sender = Sender(outbox, attach(*spec.outbox[1:3]), slots=spec.outbox[3])

@@ -24,6 +24,8 @@ from zephon.errors import ConfigError, StoreError
 INBOX_BYTES = 1 << 16
 # One thread a process: parallelism is the number of processes.
 SINGLE_THREADED = {"RAYON_NUM_THREADS": "1", "FASTOKENS_BPE_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+# Tells a tokenizer that its process is one of ours.
+OURS = {"ZEPHON_WORKER": "1"}
 
 
 class Child:
@@ -118,7 +120,7 @@ def _start(spec: Spec, descriptors: list[int]) -> subprocess.Popen[bytes]:
     path = [str(entry) for entry in sys.path]
     code = f"import sys; sys.path[:] = {path!r}; from zephon.backends.child import main; main(sys.argv[1])"
     command = [sys.executable, "-c", code, msgspec.json.encode(spec).decode()]
-    environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, **SINGLE_THREADED}
+    environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ, **SINGLE_THREADED, **OURS}
     try:
         return subprocess.Popen(
             command,

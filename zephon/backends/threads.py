@@ -25,7 +25,7 @@ class Board:
         self.done: dict[int, Page | ZephonError] = {}
         self.broken: ZephonError | None = None
         self.closed = False
-        self.ended = threading.Event()
+        self.building = threading.Lock()
         self.prepare: Prepare | None = None
 
     def close(self) -> None:
@@ -35,22 +35,13 @@ class Board:
             self.waited.clear()
             self.done.clear()
             self.changed.notify_all()
-        self.ended.set()
 
-    def built(self, prepare: Prepare) -> None:
-        """Let the threads begin."""
+    def next(self) -> tuple[int, Order] | None:
+        """Return the oldest order, waiting for one; None once closed."""
         with self.changed:
-            self.prepare = prepare
-            self.changed.notify_all()
-
-    def next(self) -> tuple[int, Order, Prepare] | None:
-        """Return the oldest order and who answers it, waiting for both; None once closed."""
-        with self.changed:
-            while (not self.queue or self.prepare is None) and not self.closed:
+            while not self.queue and not self.closed:
                 self.changed.wait()
-            if self.closed or self.prepare is None:
-                return None
-            return *self.queue.popleft(), self.prepare
+            return None if self.closed else self.queue.popleft()
 
     def hurry(self, ticket: int) -> None:
         """Move an order that somebody waits for before those that are only ordered ahead; hold `changed`."""
@@ -81,12 +72,9 @@ class ThreadsBackend:
         self._board = Board()
         self._tickets = 0
         self._threads = [
-            threading.Thread(target=_work, args=(self._board,), name=f"zephon-prepare-{number}", daemon=True)
+            threading.Thread(target=_work, args=(self._board, build), name=f"zephon-prepare-{number}", daemon=True)
             for number in range(workers)
         ]
-        self._threads.append(
-            threading.Thread(target=_build, args=(self._board, build), name="zephon-build", daemon=True)
-        )
         for thread in self._threads:
             thread.start()
         # Only told, not joined: this may run in one of the threads.
@@ -140,22 +128,20 @@ class ThreadsBackend:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _build(board: Board, build: Build) -> None:
-    """Build for all threads, in none of them: malloc keeps a heap for each, and a tokenizer leaves its own in such
-    pieces that Hugging Face's engine, which lives by small allocations, took a third longer in it.
-    """
+def _work(board: Board, build: Build) -> None:
     try:
-        board.built(build())
+        # One for all threads: a tokenizer takes seconds to load.
+        with board.building:
+            if board.prepare is None and board.broken is None:
+                board.prepare = build()
+            prepare = board.prepare
+        if prepare is None:
+            return
     except BaseException as error:  # noqa: BLE001 - raised by `take`, where somebody sees it
         board.fail(failed_build(error))
         return
-    # The next thread to be started would be given this one's heap.
-    board.ended.wait()
-
-
-def _work(board: Board) -> None:
     while (entry := board.next()) is not None:
-        ticket, order, prepare = entry
+        ticket, order = entry
         with board.changed:
             dropped = ticket not in board.waited
         if dropped:
@@ -167,4 +153,4 @@ def _work(board: Board) -> None:
             result = failed_order(error, order)
         board.settle(ticket, result)
         # Else the page, the error and its frames live until the next order comes.
-        del result, entry, order, prepare
+        del result, entry, order

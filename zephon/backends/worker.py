@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from zephon.backends.cargo import unpack_callable
 from zephon.backends.failures import assemble, dismantle, failed_build, failed_order
-from zephon.backends.protocol import Prepare
 from zephon.backends.transport import Receiver, Sender
 from zephon.errors import ZephonError
 from zephon.page import Order, Page
@@ -59,33 +57,13 @@ decode_reply = msgspec.msgpack.Decoder(Ready | Made | Failed).decode
 
 
 def work(argument: bytes, orders: Receiver, pages: Sender) -> None:
-    """Build the stages that `argument` packs, and answer orders until the parent hangs up.
-
-    Orders are answered in a thread that didn't build: malloc keeps a heap for each, and a tokenizer leaves its own in
-    such pieces that Hugging Face's engine, which lives by small allocations, took a third longer in it.
-    """
+    """Build the stages that `argument` packs, and answer orders until the parent hangs up."""
     try:
-        prepare: Prepare = unpack_callable(argument)()
+        prepare = unpack_callable(argument)()
     except Exception as error:  # noqa: BLE001 - raised by `take` in the parent
         pages.send(encode(Failed(None, *dismantle(failed_build(error)))))
         return
     pages.send(encode(Ready()))
-    ended: list[BaseException] = []
-
-    def serve() -> None:
-        try:
-            _serve(prepare, orders, pages)
-        except BaseException as error:  # noqa: BLE001 - raised below
-            ended.append(error)
-
-    thread = threading.Thread(target=serve, name="zephon-prepare", daemon=True)
-    thread.start()
-    thread.join()
-    raise ended.pop()
-
-
-def _serve(prepare: Prepare, orders: Receiver, pages: Sender) -> NoReturn:
-    """Answer orders; raises EOFError once the parent has hung up."""
     while True:
         header, _ = orders.receive()
         task = decode_task(header)

@@ -108,12 +108,11 @@ def bad_shard(order: Order) -> Page:
 
 def reporting() -> Prepare:
     """Return a `prepare` that tells of its process: a bad sample whose message has lines `name=value`."""
-    builder = threading.get_ident()
 
     def prepare(_: Order) -> Page:
         facts = {
             "pid": str(os.getpid()),
-            "thread": "builder's" if threading.get_ident() == builder else "own",
+            "main": str(threading.current_thread() is threading.main_thread()),
             "torch": str("torch" in sys.modules),
             "multiprocessing": str("multiprocessing" in sys.modules),
             **{name: os.environ.get(name, "") for name in SINGLE_THREADED},

@@ -49,8 +49,9 @@ def test_how_a_child_ended(argument: bytes, status: int, said: str, capfd: pytes
 def test_close_ends_a_child_that_waits_to_send() -> None:
     child = launch("launched:flood")
     child.receiver.receive()
-    child.close(grace_s=2)
-    assert child.fate() == "exit status 1"
+    child.close(grace_s=10)
+    # Whichever of its threads finds out first; it wasn't killed.
+    assert child.fate() in ("exit status 0", "exit status 1")
     with pytest.raises(EOFError):
         child.receiver.receive()
 

@@ -49,7 +49,19 @@ def test_workers_are_light_and_single_threaded() -> None:
     told = facts(backend)
     assert int(told["pid"]) != os.getpid()
     assert told["torch"] == told["multiprocessing"] == "False"
+    # Where a user's function may use signals and what else is bound to it.
+    assert told["main"] == "True"
     assert {name: told[name] for name in SINGLE_THREADED} == SINGLE_THREADED
+    backend.close()
+
+
+def test_an_interpreter_behind_a_script_that_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    backend = ProcessesBackend(numbered, workers=1)
+    assert backend.take(backend.submit(order(1))).tokens.size == 15
     backend.close()
 
 

@@ -87,6 +87,20 @@ def test_whether_the_engine_may_use_threads_changes_no_id(
     assert found[1::2] == [[]] * 3
 
 
+def test_in_a_worker_process_the_engine_has_a_thread_of_its_own(
+    tokenizer_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [*PROBE_TEXTS, ""]
+    expected = ids(load_tokenizer(Tokenizer(path=str(tokenizer_path), engine="hf")), texts)
+    monkeypatch.setenv("ZEPHON_WORKER", "1")
+    tokenizer = load_tokenizer(Tokenizer(path=str(tokenizer_path), engine="hf"))
+    assert ids(tokenizer, texts) == expected
+    started = [thread for thread in threading.enumerate() if thread.name.startswith("zephon-encode")]
+    assert len(started) == 1
+    with pytest.raises(DataError, match="the tokenizer can't encode a text"):
+        tokenizer.encode_batch(["\ud800"])
+
+
 def test_nothing_is_added_cut_or_padded(tmp_path: Path) -> None:
     trained = make_small_tokenizer()
     expected = trained.encode("hello world " * 50, add_special_tokens=False).ids
