@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zephon.backends.launch import SINGLE_THREADED
+from zephon.backends.launch import OURS, SINGLE_THREADED
 from zephon.backends.protocol import Build, Prepare
 from zephon.errors import DataError
 from zephon.page import Location, Order, Page
@@ -115,7 +115,7 @@ def reporting() -> Prepare:
             "main": str(threading.current_thread() is threading.main_thread()),
             "torch": str("torch" in sys.modules),
             "multiprocessing": str("multiprocessing" in sys.modules),
-            **{name: os.environ.get(name, "") for name in SINGLE_THREADED},
+            **{name: os.environ.get(name, "") for name in SINGLE_THREADED | OURS},
         }
         text = "\n".join(f"{name}={value}" for name, value in facts.items())
         none = np.zeros(0, np.uint32)

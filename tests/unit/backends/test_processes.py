@@ -22,6 +22,7 @@ from zephon.backends.launch import SINGLE_THREADED
 from zephon.backends.processes import ProcessesBackend
 from zephon.errors import ConfigError, DataError, StoreError
 from zephon.testing.prepare import dying, dying_at_start, numbered, order, reporting, waiting
+from zephon.tokenizer.engines import WORKER
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
@@ -51,7 +52,8 @@ def test_workers_are_light_and_single_threaded() -> None:
     assert told["torch"] == told["multiprocessing"] == "False"
     # Where a user's function may use signals and what else is bound to it.
     assert told["main"] == "True"
-    assert {name: told[name] for name in SINGLE_THREADED} == SINGLE_THREADED
+    wanted = SINGLE_THREADED | {WORKER: "1"}
+    assert {name: told[name] for name in wanted} == wanted
     backend.close()
 
 
