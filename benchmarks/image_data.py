@@ -7,6 +7,7 @@ the captions' bytes and <|image|> and <|endoftext|>. about.json says how many im
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import io
 import json
@@ -42,7 +43,9 @@ QUALITY = 90
 
 def main() -> None:
     """Build what isn't there yet, and say what there is."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "bench-data/images")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("bench-data/images"))
+    folder = parser.parse_args().folder
     print(json.dumps(build_images(folder), indent=1))
 
 
@@ -52,9 +55,12 @@ def build_images(folder: Path) -> dict[str, Any]:
     if summary.is_file():
         known: dict[str, Any] = json.loads(summary.read_text())
         return known
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     packages = folder / "packages"
+    # What an interrupted build left; the folder may hold other things too.
+    shutil.rmtree(packages, ignore_errors=True)
+    for shard in folder.glob("images-*.tar"):
+        shard.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
     trees = [tree for name in PACKAGES if (tree := fetch_package((name,), packages))]
     if not trees:
         raise SystemExit("no package of wallpapers can be fetched here with apt-get; run it on Debian, with a mirror")

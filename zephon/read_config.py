@@ -22,6 +22,12 @@ from zephon.registry import BACKENDS, FORMATS, OPERATORS, PACKERS, resolve
 from zephon.stages import stage_metadata
 from zephon.yaml_text import parse_yaml
 
+# Where each group of settings stands, for messages about one that stands elsewhere.
+PLACES = {
+    "Config": "the top level",
+    "Source": "sources.<name>",
+    "OperatorConfig": "an entry of operators",
+}
 UNKNOWN = re.compile(r"unknown field `([^`]+)`")
 
 ConfigLike = Config | Mapping[str, Any] | str | os.PathLike[str]
@@ -225,8 +231,17 @@ def _origin(message: str, overrides: Sequence[str]) -> str | None:
 
 def _fields() -> list[str]:
     """Return the names of all settings but those of stages, which check their own."""
-    kinds = (kind for kind in vars(config_structs).values() if isinstance(kind, type) and issubclass(kind, Struct))
-    return sorted({name for kind in kinds for name in kind.__struct_fields__})
+    return sorted({name for kind in _groups() for name in kind.__struct_fields__})
+
+
+def _owners(field: str) -> str:
+    """Return the groups of settings that have a field, as the configuration names them."""
+    owners = (kind for kind in _groups() if field in kind.__struct_fields__)
+    return " and ".join(PLACES.get(kind.__name__, kind.__name__.lower()) for kind in owners)
+
+
+def _groups() -> list[type[Struct]]:
+    return [kind for kind in vars(config_structs).values() if isinstance(kind, type) and issubclass(kind, Struct)]
 
 
 def _readable(message: str) -> str:
@@ -236,5 +251,8 @@ def _readable(message: str) -> str:
     unknown = UNKNOWN.search(text)
     if unknown is not None:
         near = get_close_matches(unknown[1], _fields(), n=1)
-        text += f"; did you mean {near[0]!r}?" if near else ""
+        if near == [unknown[1]]:
+            text += f"; {near[0]} is a setting of {_owners(near[0])}"
+        elif near:
+            text += f"; did you mean {near[0]!r}?"
     return f"{field}: {text[0].lower()}{text[1:]}" if field else text[0].lower() + text[1:]

@@ -77,7 +77,8 @@ class Side:
 def both(plan: Plan, lane: int, state: LaneState, **sizes: int) -> tuple[Side, Side]:
     spec = lane_spec_of(plan)
     assume(can_compile(spec, state.pass_number))
-    return tuple(Side(kind, spec, lane, feed_of_plan(plan, spec, **sizes), state) for kind in (Lane, CompiledLane))  # type: ignore[return-value]
+    plain = Side(Lane, spec, lane, feed_of_plan(plan, spec, **sizes), state)
+    return plain, Side(CompiledLane, spec, lane, feed_of_plan(plan, spec, **sizes), state)
 
 
 @settings(max_examples=examples(300))

@@ -241,6 +241,8 @@ def test_a_fault_of_the_file_isnt_laid_on_an_override() -> None:
     [
         ({"seguuence_length": 8}, "unknown field `seguuence_length`; did you mean 'sequence_length'?"),
         ({"backend": {"worker": 2}}, "unknown field `worker`; did you mean 'workers'?"),
+        ({"backend": {"on_bad_sample": "skip"}}, "`on_bad_sample`; on_bad_sample is a setting of the top level"),
+        ({"workers": 2}, "unknown field `workers`; workers is a setting of backend"),
         ({"xyzzy": 1}, "unknown field `xyzzy`"),
     ],
 )
