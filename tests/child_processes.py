@@ -42,6 +42,19 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def shared_bytes() -> int:
+    """Return what this process's anonymous memory files take."""
+    found = {}
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            if "memfd:" in str(path.readlink()):
+                found[path.stat().st_ino] = path.stat().st_blocks * 512
+        except FileNotFoundError:
+            # The descriptor of this listing itself.
+            continue
+    return sum(found.values())
+
+
 def until(condition: Callable[[], bool], *, seconds: float) -> bool:
     """Return whether a condition comes true within so many seconds."""
     deadline = time.monotonic() + seconds

@@ -87,3 +87,20 @@ class Page(msgspec.Struct):
     seconds: float = 0.0
     attachments: NDArray[np.int64] | None = None
     pixels: tuple[NDArray[np.uint8], ...] | None = None
+
+
+def page_of_pixels(
+    pixels: tuple[NDArray[np.uint8], ...], *, bad: tuple[tuple[int, str], ...], block_hash: int, seconds: float = 0.0
+) -> Page:
+    """Return a page that holds attachments' pixels and no documents."""
+    return Page(
+        tokens=np.zeros(0, np.uint32),
+        offsets=np.zeros(1, np.int64),
+        counts=np.zeros(0, np.int32),
+        mask=None,
+        meta=None,
+        bad=bad,
+        block_hash=block_hash,
+        seconds=seconds,
+        pixels=pixels,
+    )

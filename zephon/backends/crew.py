@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import cast
 
 from zephon.backends.launch import Child, launch
@@ -30,7 +31,9 @@ class Crew:
     One thread uses it, under `lock`; `interrupt` may be called by any, without it.
     """
 
-    def __init__(self, argument: bytes, *, num_workers: int, slots: int, slot_bytes: int) -> None:
+    def __init__(
+        self, argument: bytes, *, num_workers: int, slots: int, slot_bytes: int, inherited: Sequence[int] = ()
+    ) -> None:
         self.lock = threading.RLock()
         self.closed = False
         self.workers: list[Worker] = []
@@ -38,6 +41,7 @@ class Crew:
         self._num_workers = num_workers
         self._slots = slots
         self._slot_bytes = slot_bytes
+        self._inherited = inherited
         self.owner = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
@@ -102,7 +106,13 @@ class Crew:
             self.workers.pop()
 
     def _add(self) -> None:
-        child = launch("zephon.backends.worker:work", self._argument, slots=self._slots, slot_bytes=self._slot_bytes)
+        child = launch(
+            "zephon.backends.worker:work",
+            self._argument,
+            slots=self._slots,
+            slot_bytes=self._slot_bytes,
+            inherited=self._inherited,
+        )
         worker = Worker(child)
         self.workers.append(worker)
         self._selector.register(child.receiver, selectors.EVENT_READ, worker)

@@ -8,23 +8,38 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from numpy.typing import NDArray
 
+from zephon.backends.arena import Arena, Piece, bytes_of
 from zephon.backends.cargo import pack_callable
 from zephon.backends.crew import Crew, Worker, finish
 from zephon.backends.failures import CLOSED
 from zephon.backends.protocol import Build
 from zephon.backends.transport import SLOT_BYTES, SLOTS
-from zephon.backends.worker import Failed, Made, Task, decode_reply, encode, unpack_error, unpack_page
+from zephon.backends.worker import (
+    Assignment,
+    Failed,
+    Made,
+    Placed,
+    Ready,
+    Task,
+    decode_reply,
+    encode,
+    unpack_error,
+    unpack_page,
+)
 from zephon.errors import DataError, StoreError, ZephonError
-from zephon.page import Order, Page
+from zephon.page import Order, Page, page_of_pixels
 
 # Orders that a worker has: more where a page takes no longer than QUICK_S, so that it isn't idle until it is asked for.
 DEPTH, QUICK_DEPTH, QUICK_S = 2, 4, 0.02
 MAX_DEATHS = 3
+# Of pixels, at most, that workers hand over without a copy; further ones go as other pages do.
+ARENA_BYTES = 512 << 20
 
 
 class Waiting(msgspec.Struct):
@@ -37,13 +52,32 @@ class Waiting(msgspec.Struct):
 class ProcessesBackend:
     """Runs orders in `workers` processes; dead ones are replaced and their orders submitted again.
 
-    Each worker has a ring of `slots` x `slot_bytes` of shared memory; larger pages go in pieces.
+    Each worker has a ring of `slots` x `slot_bytes` of shared memory; larger pages go in pieces. All have one arena of
+    `arena_bytes`, where they leave pixels.
     """
 
-    def __init__(self, build: Build, *, workers: int, slots: int = SLOTS, slot_bytes: int = SLOT_BYTES) -> None:
-        argument = pack_callable(build, place="backend.kind=processes")
-        self._crew = Crew(argument, num_workers=workers, slots=slots, slot_bytes=slot_bytes)
-        self._finalizer = weakref.finalize(self, finish, self._crew)
+    def __init__(
+        self,
+        build: Build,
+        *,
+        workers: int,
+        slots: int = SLOTS,
+        slot_bytes: int = SLOT_BYTES,
+        arena_bytes: int = ARENA_BYTES,
+    ) -> None:
+        packed = pack_callable(build, place="backend.kind=processes")
+        self._arena = Arena(arena_bytes)
+        # Pieces that a worker may write to: of orders that it has, dropped ones too.
+        self._pieces: dict[int, Piece] = {}
+        descriptor = self._arena.descriptor
+        inherited = () if descriptor is None else (descriptor,)
+        argument = encode(Assignment(packed, None if descriptor is None else (descriptor, arena_bytes)))
+        try:
+            self._crew = Crew(argument, num_workers=workers, slots=slots, slot_bytes=slot_bytes, inherited=inherited)
+        except BaseException:
+            self._arena.close()
+            raise
+        self._finalizer = weakref.finalize(self, _finish, self._crew, self._arena)
         self._waiting: dict[int, Waiting] = {}
         self._queue: deque[int] = deque()
         self._done: dict[int, Page | ZephonError] = {}
@@ -98,7 +132,7 @@ class ProcessesBackend:
     def close(self) -> None:
         """Wake a `take` that waits, and end the workers; those that don't end within a second are killed."""
         self._finalizer.detach()
-        finish(self._crew)
+        _finish(self._crew, self._arena)
         self._waiting.clear()
         self._queue.clear()
         self._done.clear()
@@ -126,6 +160,7 @@ class ProcessesBackend:
     def _start_over(self) -> None:
         """Give all orders without an answer to fresh workers: who has which is unsure after an interrupt."""
         self._crew.restart()
+        self._release(tuple(self._pieces))
         self._queue.clear()
         self._queue.extend(ticket for ticket in sorted(self._waiting) if ticket not in self._done)
 
@@ -142,30 +177,50 @@ class ProcessesBackend:
                 return
             self._queue.popleft()
             worker.tickets.append(ticket)
+            piece = self._arena.take(bytes_of(waiting.order.wanted)) if waiting.order.wanted else None
+            if piece is not None:
+                self._pieces[ticket] = piece
             try:
-                worker.child.sender.send(encode(Task(ticket, waiting.order)))
+                worker.child.sender.send(encode(Task(ticket, waiting.order, piece)))
             except EOFError:
                 # Dead; its receiver says so too, and then its orders are submitted again.
                 return
 
     def _settle(self, worker: Worker, header: bytes, arrays: list[NDArray[Any]]) -> None:
         reply = decode_reply(header)
-        if isinstance(reply, Made):
-            page = unpack_page(reply, arrays)
-            self._page_s = (self._page_s + page.seconds) / 2
-            self._answer(worker, reply.ticket, page)
-        elif isinstance(reply, Failed):
-            if reply.ticket is None:
-                self._broken = unpack_error(reply)
-            else:
-                self._answer(worker, reply.ticket, unpack_error(reply))
-        else:
+        if isinstance(reply, Ready):
             worker.ready = True
             self._failed_starts = 0
+        elif reply.ticket is None:
+            self._broken = unpack_error(reply)
+        else:
+            result = unpack_error(reply) if isinstance(reply, Failed) else self._page(reply, arrays)
+            if isinstance(result, Page):
+                self._page_s = (self._page_s + result.seconds) / 2
+            # Unless the page holds it.
+            self._release([reply.ticket])
+            self._answer(worker, reply.ticket, result)
 
-    def _answer(self, worker: Worker, ticket: int, result: Page | ZephonError) -> None:
+    def _page(self, reply: Made | Placed, arrays: list[NDArray[Any]]) -> Page | None:
+        """Return the page of a reply; None for pixels that nobody waits for."""
+        if isinstance(reply, Made):
+            return unpack_page(reply, arrays)
+        waiting = self._waiting.get(reply.ticket)
+        if waiting is None:
+            return None
+        pixels = self._arena.views(self._pieces.pop(reply.ticket), waiting.order.wanted)
+        return page_of_pixels(pixels, bad=reply.bad, block_hash=reply.block_hash, seconds=reply.seconds)
+
+    def _release(self, tickets: Iterable[int]) -> None:
+        """Give back the pieces of orders that no worker has any more."""
+        for ticket in tickets:
+            piece = self._pieces.pop(ticket, None)
+            if piece is not None:
+                self._arena.give_back(piece)
+
+    def _answer(self, worker: Worker, ticket: int, result: Page | ZephonError | None) -> None:
         # In this order: an interrupt in between loses nothing, and `_start_over` passes it over.
-        if ticket in self._waiting:
+        if ticket in self._waiting and result is not None:
             self._done[ticket] = result
             del self._waiting[ticket]
         worker.tickets.remove(ticket)
@@ -183,6 +238,9 @@ class ProcessesBackend:
         except ZephonError as error:
             self._broken = error
             return
+        finally:
+            # Now that it is gone.
+            self._release(tickets)
         if not worker.ready:
             self._failed_starts += 1
             if self._failed_starts >= MAX_DEATHS and self._broken is None:
@@ -206,6 +264,11 @@ class ProcessesBackend:
             f"give workers more memory or mend the shard"
         )
         del self._waiting[ticket]
+
+
+def _finish(crew: Crew, arena: Arena) -> None:
+    finish(crew)
+    arena.close()
 
 
 def _load(worker: Worker) -> tuple[int, int]:

@@ -40,6 +40,18 @@ def reserve(num_bytes: int) -> int:
     return descriptor
 
 
+def reserve_lazily(num_bytes: int) -> int | None:
+    """Return a descriptor of memory that is taken page by page as it is written to; None where the system has none.
+
+    Only of anonymous memory files: these have no limit but the machine's memory, so that writing can't fail.
+    """
+    if not hasattr(os, "memfd_create"):
+        return None
+    descriptor = os.memfd_create("zephon")
+    os.ftruncate(descriptor, num_bytes)
+    return descriptor
+
+
 def attach(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
     """Map shared memory as uint8 [num_bytes]; it is unmapped when nothing refers to it, and outlives the descriptor."""
     return np.frombuffer(mmap.mmap(descriptor, num_bytes), np.uint8)

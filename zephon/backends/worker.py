@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from zephon.backends.arena import arrays_in
 from zephon.backends.cargo import unpack_callable
 from zephon.backends.failures import assemble, dismantle, failed_build, failed_order
+from zephon.backends.shared_memory import attach
 from zephon.backends.transport import Receiver, Sender
 from zephon.errors import ZephonError
 from zephon.page import Order, Page
 
 
+class Assignment(msgspec.Struct, array_like=True, frozen=True):
+    """What a worker is started with: its packed stages, and the descriptor and size of the arena, None without one."""
+
+    build: bytes
+    arena: tuple[int, int] | None
+
+
 class Task(msgspec.Struct, array_like=True, frozen=True):
-    """An order and its ticket."""
+    """An order and its ticket; `piece` of the arena is for the pixels, None where they come as arrays."""
 
     ticket: int
     order: Order
+    piece: tuple[int, int] | None = None
 
 
 class Ready(msgspec.Struct, array_like=True, frozen=True, tag=0):
@@ -42,6 +53,15 @@ class Made(msgspec.Struct, array_like=True, frozen=True, tag=1):
     pixels: int = -1
 
 
+class Placed(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """A page of pixels alone, which lie in the order's piece of the arena."""
+
+    ticket: int
+    bad: tuple[tuple[int, str], ...]
+    block_hash: int
+    seconds: float
+
+
 class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2):
     """An order's error, or with ticket None, the error of building the stages."""
 
@@ -52,14 +72,17 @@ class Failed(msgspec.Struct, array_like=True, frozen=True, tag=2):
 
 
 encode = msgspec.msgpack.Encoder().encode
+decode_assignment = msgspec.msgpack.Decoder(Assignment).decode
 decode_task = msgspec.msgpack.Decoder(Task).decode
-decode_reply = msgspec.msgpack.Decoder(Ready | Made | Failed).decode
+decode_reply = msgspec.msgpack.Decoder(Ready | Made | Placed | Failed).decode
 
 
 def work(argument: bytes, orders: Receiver, pages: Sender) -> None:
-    """Build the stages that `argument` packs, and answer orders until the parent hangs up."""
+    """Build the stages that an Assignment packs, and answer orders until the parent hangs up."""
+    assignment = decode_assignment(argument)
+    arena = None if assignment.arena is None else _inherit(*assignment.arena)
     try:
-        prepare = unpack_callable(argument)()
+        prepare = unpack_callable(assignment.build)()
     except Exception as error:  # noqa: BLE001 - raised by `take` in the parent
         pages.send(encode(Failed(None, *dismantle(failed_build(error)))))
         return
@@ -69,13 +92,31 @@ def work(argument: bytes, orders: Receiver, pages: Sender) -> None:
         task = decode_task(header)
         try:
             page: Page = prepare(task.order)
-            reply, arrays = pack_page(task.ticket, page)
+            reply, arrays = pack_page(task.ticket, page) if task.piece is None else _place(page, task, arena)
         except Exception as error:  # noqa: BLE001 - raised by `take` in the parent
             pages.send(encode(Failed(task.ticket, *dismantle(failed_order(error, task.order)))))
             continue
         pages.send(reply, arrays)
         # Else the page lives until the next order comes.
         del page, reply, arrays
+
+
+def _inherit(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
+    """Return the arena, whose descriptor is closed: else a process that a stage starts would have it too."""
+    try:
+        return attach(descriptor, num_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _place(page: Page, task: Task, arena: NDArray[np.uint8] | None) -> tuple[bytes, list[NDArray[Any]]]:
+    """Write a page's pixels to the task's piece of the arena, and return what is left to say."""
+    if arena is None or task.piece is None or page.pixels is None:
+        return pack_page(task.ticket, page)
+    there = arrays_in(arena[slice(*task.piece)], task.order.wanted)
+    for array, pixels in zip(there, page.pixels, strict=True):
+        array[:] = pixels
+    return encode(Placed(task.ticket, page.bad, page.block_hash, page.seconds)), []
 
 
 def pack_page(ticket: int, page: Page) -> tuple[bytes, list[NDArray[Any]]]:

@@ -126,12 +126,12 @@ class PageFeed:
 
     def order_again(self, source: str, q: int, samples: Sequence[int]) -> int:
         """Order some samples of a block for documents whose tokens are not in memory; return the ticket."""
-        epoch, block, _ = self._sources[source].place(self._seed, q)
+        epoch, block = self._sources[source].block(self._seed, q)
         return self.backend.submit(Order(source, epoch, block, self._indices[source].location(block), tuple(samples)))
 
     def order_pixels(self, source: str, q: int, wanted: tuple[Wanted, ...]) -> int:
         """Order attachments of some samples of a block for a planned row; return the ticket."""
-        epoch, block, _ = self._sources[source].place(self._seed, q)
+        epoch, block = self._sources[source].block(self._seed, q)
         samples = tuple(dict.fromkeys(each.sample for each in wanted))
         return self.backend.submit(Order(source, epoch, block, self._indices[source].location(block), samples, wanted))
 

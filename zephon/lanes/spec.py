@@ -34,9 +34,13 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def place(self, seed: int, q: int) -> tuple[int, int, list[int]]:
         """Return (epoch, block, samples in order) of the block at global ordinal `q`."""
-        epoch, slot = divmod(q, self.num_blocks)
-        block = permute(_blocks_key(seed, self.name, epoch), slot, self.num_blocks)
+        epoch, block = self.block(seed, q)
         return epoch, block, order(key(seed, "samples", self.name, epoch, block), int(self.block_samples[block]))
+
+    def block(self, seed: int, q: int) -> tuple[int, int]:
+        """Return (epoch, block) of the block at global ordinal `q`."""
+        epoch, slot = divmod(q, self.num_blocks)
+        return epoch, permute(_blocks_key(seed, self.name, epoch), slot, self.num_blocks)
 
     def base(self, pass_number: int) -> int:
         """Return the first global block ordinal of a pass."""

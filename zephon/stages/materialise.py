@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from zephon.errors import DataError
 from zephon.formats.sample import Sample
-from zephon.page import Order, Page, Wanted
+from zephon.page import Order, Page, Wanted, page_of_pixels
 from zephon.random import SampleRandom
 from zephon.stages.fields import BadSampleError
 from zephon.stages.stage import Stage
@@ -50,14 +50,4 @@ def materialise(
                 f"shape {shape}; correct the stage"
             )
         pixels.append(made)
-    none = np.zeros(0, np.uint32)
-    return Page(
-        tokens=none,
-        offsets=np.zeros(1, np.int64),
-        counts=np.zeros(0, np.int32),
-        mask=None,
-        meta=None,
-        bad=tuple(bad),
-        block_hash=block_hash,
-        pixels=tuple(pixels),
-    )
+    return page_of_pixels(tuple(pixels), bad=tuple(bad), block_hash=block_hash)

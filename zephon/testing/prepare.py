@@ -18,13 +18,15 @@ import numpy as np
 from zephon.backends.launch import OURS, SINGLE_THREADED
 from zephon.backends.protocol import Build, Prepare
 from zephon.errors import DataError
-from zephon.page import Location, Order, Page
+from zephon.page import Location, Order, Page, Wanted, page_of_pixels
 
 
-def order(block: int, *, source: str = "web", samples: tuple[int, ...] = (0, 1, 2)) -> Order:
+def order(
+    block: int, *, source: str = "web", samples: tuple[int, ...] = (0, 1, 2), wanted: tuple[Wanted, ...] = ()
+) -> Order:
     """Return an order for a block of a shard that doesn't exist."""
     location = Location(f"/data/{source}.tar", "tar", 0, 1 << 20, -1, block * 64, 64)
-    return Order(source, 0, block, location, samples)
+    return Order(source, 0, block, location, samples, wanted)
 
 
 def numbered(*, num_tokens: int = 5, mask: bool = False, meta: int = 0) -> Prepare:
@@ -48,6 +50,19 @@ def numbered(*, num_tokens: int = 5, mask: bool = False, meta: int = 0) -> Prepa
             bad=tuple((i, "no such sample") for i, sample in enumerate(order.samples) if sample >= 64),
             block_hash=(1 << 64) - 1 - order.block,
         )
+
+    return prepare
+
+
+def painted() -> Prepare:
+    """Return a `prepare` of attachments alone: attachment n of sample s of block b is filled with b + s + n."""
+
+    def prepare(order: Order) -> Page:
+        pixels = tuple(
+            np.full((each.frames, each.height, each.width, 3), (order.block + each.sample + each.number) % 256, "u1")
+            for each in order.wanted
+        )
+        return page_of_pixels(pixels, bad=(), block_hash=order.block)
 
     return prepare
 
