@@ -34,6 +34,13 @@ CHECK_BYTES = 8
 Stored = TypeVar("Stored")
 
 
+class Counted(msgspec.Struct, frozen=True, array_like=True):
+    """The sequences of a finite stream, and how many of them hold documents: the rest are of lanes that ran dry."""
+
+    rows: int
+    filled: int
+
+
 def count_sequences(config: ConfigLike, *, progress: bool = False) -> int:
     """Return the number of sequences of one pass over the sources, each with its epochs (1 where none are set).
 
@@ -42,39 +49,40 @@ def count_sequences(config: ConfigLike, *, progress: bool = False) -> int:
     """
     config = msgspec.structs.replace(load_config(config), length="count")
     indices = open_indices(config, progress=progress)
-    return count_with(config, indices, lanes_for(config, None), progress=progress)
+    return count_with(config, indices, lanes_for(config, None), progress=progress).rows
 
 
-def count_with(config: Config, indices: Mapping[str, SourceIndex], lanes: int, *, progress: bool = False) -> int:
-    """Return `count_sequences` of a configuration whose indices are open; see there."""
+def count_with(config: Config, indices: Mapping[str, SourceIndex], lanes: int, *, progress: bool = False) -> Counted:
+    """Return what `count_sequences` counts, for a configuration whose indices are open; see there."""
     plan = make_plan(config, indices, lanes, None)
     shards = {name: shard_stats(index) for name, index in indices.items()}
-    cached = _path(config, {"count": plan, "shards": shards, "version": 2})
-    length = _read(cached, int)
-    if length is None:
+    cached = _path(config, {"count": plan, "shards": shards, "version": 3})
+    counted = _read(cached, Counted)
+    if counted is None:
         lengths = _all_lengths(config, indices, plan, shards, progress=progress)
-        length = _simulate(config, indices, lanes, lengths)
-        _write(cached, length)
-    if length == 0:
+        counted = _simulate(config, indices, lanes, lengths)
+        _write(cached, counted)
+    if counted.rows == 0:
         raise DataError("length=count: the sources give no sequence at all; check their stages and filters")
-    return length
+    return counted
 
 
 def _simulate(
     config: Config, indices: Mapping[str, SourceIndex], lanes: int, lengths: Mapping[str, list[Lengths]]
-) -> int:
-    """Return the smallest M such that no lane has a row beyond M."""
+) -> Counted:
+    """Return the smallest M such that no lane has a row beyond M, and how many rows the lanes have."""
     spec = lane_spec(config, indices, lanes)
     feed = LengthFeed(spec, lengths, skip_bad=config.on_bad_sample == "skip")
-    length = 0
+    length = filled = 0
     for number in range(lanes):
         lane = Lane(spec, number, feed)
         while lane.next() is not None:
             # The lane returns to its last state when it runs dry, so it has to know it.
             lane.state()
+        filled += lane.sequences
         if lane.sequences:
             length = max(length, number + lanes * (lane.sequences - 1) + 1)
-    return length
+    return Counted(length, filled)
 
 
 def _all_lengths(

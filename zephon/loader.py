@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
+from zephon.advice import advice
 from zephon.collate.batch import Batch
 from zephon.collate.device import Collator, resolve_device
 from zephon.config import Config
@@ -18,7 +20,7 @@ from zephon.count import count_with
 from zephon.engine.process import ProcessSession
 from zephon.engine.session import Delivery, Session, ThreadSession
 from zephon.engine.setup import Setup, open_backend, open_indices
-from zephon.errors import StateError, StoreError
+from zephon.errors import ConfigError, StateError, StoreError
 from zephon.formats.index import SourceIndex
 from zephon.plan import lanes_for, make_plan
 from zephon.read_config import ConfigLike, load_config
@@ -28,6 +30,8 @@ from zephon.state.check import check_plan
 from zephon.state.starting import check_lanes
 from zephon.state.whole import check_state, make_state
 from zephon.topology import Topology, lanes_of
+
+LOG = logging.getLogger(__name__)
 
 
 class Loader:
@@ -49,6 +53,8 @@ class Loader:
 
     def __init__(self, config: ConfigLike, topology: Topology | None = None) -> None:
         self._config: Config = load_config(config)
+        if topology is not None and not isinstance(topology, Topology):
+            raise ConfigError(f"topology={topology!r} is no Topology; pass zephon.Topology(dp_rank=…, dp_size=…)")
         self._topology = topology or Topology()
         if self._config.lanes is not None or self._config.length is None:
             lanes_of(self._topology, lanes_for(self._config, None))
@@ -256,12 +262,17 @@ class Loader:
             # Topology before counting: that may take long.
             lanes_of(self._topology, lanes)
             length = self._config.length
+            counted = None
             if length == "count":
-                length = count_with(self._config, indices, lanes)
+                counted = count_with(self._config, indices, lanes)
+                length = counted.rows
             plan = make_plan(self._config, indices, lanes, length)
             if saved_lanes is not None:
                 return plan
             self._plan = plan
+            if self._topology.dp_rank == 0:
+                for line in advice(self._config, indices, lanes, counted=counted):
+                    LOG.warning("%s", line)
         return self._plan
 
     def _check_open(self) -> None:

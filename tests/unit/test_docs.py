@@ -238,6 +238,30 @@ def test_functions_of_the_docs_are_pure(demo: Path, monkeypatch: pytest.MonkeyPa
     assert len(digests) == 1
 
 
+def test_the_quick_start_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "quickstart.md"
+    write_files(page, tmp_path)
+    for block in [block for block in blocks(page) if block.mark == "run"][:2]:
+        exec(compile(block.text, page.name, "exec"), {"__name__": "example"})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+    def train(steps: int) -> list[str]:
+        command = [sys.executable, "train.py"]
+        run = subprocess.run(
+            command, env={**environment, "STEPS": str(steps)}, capture_output=True, text=True, check=True, timeout=200
+        )
+        # No advice either: the data suit the settings.
+        assert run.stderr == ""
+        return run.stdout.splitlines()
+
+    whole = train(12)
+    assert [line.split()[1] for line in whole] == ["5", "10", "12"]
+    (tmp_path / "checkpoint.pt").unlink()
+    parts = [train(5), train(10), train(12)]
+    assert [line for part in parts for line in part] == whole
+
+
 def test_the_checkpoint_example_runs_on_two_ranks(demo: Path) -> None:
     write_files(ROOT / "docs" / "troubleshooting.md", demo)
     with socket.socket() as probe:

@@ -36,6 +36,7 @@ LEVELS = [
     {"plan"},
     {"engine"},
     {"count", "report"},
+    {"advice"},
     {"loader"},
     {"cli"},
     {"testing"},

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
+from zephon.advice import advice
 from zephon.cli.arguments import Overrides
-from zephon.cli.overlap import overlap
 from zephon.cli.terminal import note, number, size, stdout, table
 from zephon.config import Source
-from zephon.count import count_sequences
+from zephon.count import count_with
 from zephon.errors import ConfigError
-from zephon.formats.index import build_index
+from zephon.formats.index import SourceIndex, build_index
 from zephon.plan import lanes_for
 from zephon.read_config import load_config
 
@@ -31,9 +32,9 @@ def command(
         raise ConfigError("--count and -o need a configuration; give its .yaml instead of shards")
     sources = {"shards": Source(path=what)} if config is None else config.sources
     rows = table("source", "shards", "samples", "blocks", "bytes", "bytes a sample", "hash")
-    notes: list[str] = []
+    indices: dict[str, SourceIndex] = {}
     for name in sorted(sources):
-        index = build_index(
+        index = indices[name] = build_index(
             name,
             sources[name],
             index_dir=None if config is None else config.index_dir,
@@ -49,14 +50,17 @@ def command(
             size(index.num_bytes / index.num_samples),
             index.hash,
         )
-        if config is not None and (line := overlap(config, name, index.num_blocks, lanes_for(config, None))):
-            notes.append(line)
     console = stdout()
     console.print(rows)
-    for line in notes:
+    if config is None:
+        return
+    lanes = lanes_for(config, None)
+    counted = None
+    if count:
+        counted = count_with(replace(config, length="count"), indices, lanes, progress=True)
+        console.print(f"sequences: {number(counted.rows)}")
+    for line in advice(config, indices, lanes, counted=counted):
         note(line)
-    if count and config is not None:
-        console.print(f"sequences: {number(count_sequences(config, progress=True))}")
 
 
 def _is_config(what: list[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -10,6 +11,7 @@ import typer
 
 from zephon import __version__
 from zephon.cli import index, pack, run, state, verify
+from zephon.cli.terminal import note
 from zephon.errors import ZephonError
 
 EXIT_ERROR = 2
@@ -27,6 +29,20 @@ def _version(asked: bool) -> None:
     if asked:
         sys.stdout.write(f"zephon {__version__}\n")
         raise typer.Exit
+
+
+class _Notes(logging.Handler):
+    """Prints what the library has to say, each line once: a command may make many loaders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if line not in self._said:
+            self._said.add(line)
+            note(line)
 
 
 @app.callback()
@@ -48,6 +64,8 @@ app.add_typer(state.app, name="state")
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit: 0 done, 1 a difference was found, 2 an error, 130 interrupted."""
+    notes = _Notes()
+    logging.getLogger("zephon").addHandler(notes)
     try:
         sys.exit(app(arguments))
     except ZephonError as error:
@@ -55,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(EXIT_ERROR)
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        logging.getLogger("zephon").removeHandler(notes)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from zephon.cli.arguments import ConfigPath, Overrides, Steps
-from zephon.cli.overlap import overlap
 from zephon.cli.ranks import RankRun, check_dp_size, global_batch_size, joined_report, micro_batches, run_rank
 from zephon.cli.state_file import read_state, write_state
-from zephon.cli.terminal import facts, note, number, progress, share, stdout, table
+from zephon.cli.terminal import facts, number, progress, share, stdout, table
 from zephon.cli.work import image_lines, spread_table
 from zephon.config import Config
 from zephon.plan import lanes_for
@@ -44,10 +43,6 @@ def command(
     if state_out is not None:
         write_state(state_out, merged)
     _show(settings, runs, merged, dp_size=dp_size, start=0 if state is None else state["consumed"])
-    plan = merged["plan"]
-    for name, source in plan["sources"].items():
-        if line := overlap(settings, name, source["blocks"], plan["lanes"]):
-            note(line)
 
 
 def _show(config: Config, runs: list[RankRun], state: dict[str, Any], *, dp_size: int, start: int) -> None:

@@ -101,7 +101,7 @@ def _sample(line: bytes, key: str, number: int, decoder: msgspec.json.Decoder[ob
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Sample(key, {}, f"no JSON: {error}")
     if not isinstance(value, dict):
-        return Sample(key, {}, f"no JSON object but {type(value).__name__}")
+        return Sample(key, {}, f"no JSON object but {type(value).__name__}, where each line is to be an object")
     return Sample(key, value)
 
 

@@ -77,7 +77,7 @@ class ChatStage(Struct, frozen=True, kw_only=True):
 
     def _stage(self, tokenizer: LoadedTokenizer, *, place: str) -> _Chat:
         if self.mask == "assistant":
-            need_joins(tokenizer, place=place, remedy=f"set {place}.mask: all, or add_prefix_space: false in the file")
+            need_joins(tokenizer, place=place, remedy=f"{place}.mask: all")
         text = read_template(self.template, place=f"{place}.template")
         template = ChatTemplate(text, place=f"{place}.template")
         constants = dict(self.variables)

@@ -23,10 +23,11 @@ def edge_token(tokenizer: LoadedTokenizer, name: Literal["eos", "bos"], *, place
     return token
 
 
-def need_joins(tokenizer: LoadedTokenizer, *, place: str, remedy: str) -> None:
-    """Raise ConfigError where pieces of a text can't be encoded apart with this tokenizer."""
+def need_joins(tokenizer: LoadedTokenizer, *, place: str, remedy: str = "") -> None:
+    """Raise ConfigError where texts can't be encoded in pieces with this tokenizer; `remedy` is another way out."""
     if not tokenizer.joins:
         raise ConfigError(
-            f"{place} encodes a document's pieces apart, but this tokenizer.json changes each piece's edges "
-            f"(a space is put before it, say); {remedy}"
+            f"{place} encodes a document's pieces apart, but with this tokenizer.json they don't decode to the whole: "
+            "it has no decoder, or puts a space before each piece; set its decoder (decoders.ByteLevel() of tokenizers "
+            f"for a byte-level one), add_prefix_space: false{remedy and f', or {remedy}'}"
         )

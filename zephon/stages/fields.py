@@ -10,6 +10,8 @@ from zephon.formats.sample import Sample
 from zephon.native import compiled
 
 ONE_OF_THESE = " to one of these"
+# Of what a sample has, in a message.
+MAX_NAMES = 12
 kernels = compiled("kernels")
 
 
@@ -31,12 +33,19 @@ def read_field(sample: Sample, name: str, *, place: str) -> Any:
     try:
         return sample.fields[name]
     except KeyError:
-        has = ", ".join(map(repr, sample.fields))
-        raise BadSampleError(
-            f"no member {name!r} (has: {has}); set {place}{ONE_OF_THESE}"
-            if has
-            else f"no member {name!r} (has: nothing); set {place}"
-        ) from None
+        raise BadSampleError(_missing(name, tuple(sample.fields), place=place)) from None
+
+
+def _missing(name: str, there: Sequence[str], *, place: str) -> str:
+    if not there:
+        return f"no member {name!r} (has: nothing); set {place}"
+    has = ", ".join(map(repr, there[:MAX_NAMES])) + (f", … {len(there)} in all" if len(there) > MAX_NAMES else "")
+    if sum(each.endswith(f".{name}") for each in there) > 1:
+        return (
+            f"no member {name!r} (has: {has}): a sample's name ends at the first dot of the file's, so that these are "
+            "one sample; rename the files"
+        )
+    return f"no member {name!r} (has: {has}); set {place}{ONE_OF_THESE}"
 
 
 def read_text(value: Any, *, name: str, errors: str) -> str:

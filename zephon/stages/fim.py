@@ -35,7 +35,7 @@ class FimSplitter:
     """Cuts texts for a tokenizer; raises ConfigError where it lacks a token, or can't encode pieces apart."""
 
     def __init__(self, config: Fim, tokenizer: LoadedTokenizer, *, place: str) -> None:
-        need_joins(tokenizer, place=place, remedy=f"set {place}: null, or add_prefix_space: false in the file")
+        need_joins(tokenizer, place=place, remedy=f"{place}: null")
         self._config = config
         self._prefix = tokenizer.token_id(config.prefix, place=f"{place}.prefix")
         self._suffix = tokenizer.token_id(config.suffix, place=f"{place}.suffix")

@@ -217,7 +217,7 @@ def make_writer(settings: Settings, tokenizer: LoadedTokenizer, *, place: str) -
 def joining_tokenizer(tokenizer: LoadedTokenizer | None, *, place: str) -> LoadedTokenizer:
     """Return the tokenizer, if it tokenizes texts beside images as it does alone. Raises ConfigError otherwise."""
     tokenizer = need_tokenizer(tokenizer, place=place)
-    need_joins(tokenizer, place=place, remedy="use a tokenizer.json without add_prefix_space")
+    need_joins(tokenizer, place=place)
     return tokenizer
 
 

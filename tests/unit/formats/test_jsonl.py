@@ -74,7 +74,7 @@ def test_bad_lines_are_bad_samples(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b"\n".join(lines))
     samples = samples_of(index_of(path, cache=tmp_path), cache=tmp_path)
     assert [sample.error is None for sample in samples] == [True, *[False] * 6, True]
-    assert samples[2].error == "no JSON object but list"
+    assert samples[2].error == "no JSON object but list, where each line is to be an object"
     assert samples[5].error == "no JSON: it nests more than 128 lists and objects"
     assert all("\n" not in (sample.error or "") for sample in samples)
 

@@ -13,6 +13,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from zephon.config import Tokenizer
 from zephon.errors import ConfigError
+from zephon.formats.sample import Sample
 from zephon.stages import stage_config, stage_fields, stage_metadata, stage_plan
 from zephon.tokenizer import LoadedTokenizer, load_tokenizer
 
@@ -54,6 +55,14 @@ def test_a_missing_member_is_named_with_those_there(tokenizer: LoadedTokenizer) 
         (2, f"no member 'txt' (has: nothing); set {PLACE}.field"),
     )
     assert documents.counts.tolist() == [0, 1, 0]
+
+
+def test_names_with_dots_that_fell_together(tokenizer: LoadedTokenizer) -> None:
+    fields = {f"{number:03d}.txt": b"a" for number in range(30)}
+    ((_, message),) = run({}, [Sample("IMG_1", fields)], tokenizer).bad
+    assert message.startswith("no member 'txt' (has: '000.txt', '001.txt', ")
+    assert "'011.txt', … 30 in all): a sample's name ends at the first dot" in message
+    assert len(message) < 400
 
 
 @pytest.mark.parametrize("value", [3, None, ["a"], {"a": 1}, 2.5])
