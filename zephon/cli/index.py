@@ -54,12 +54,14 @@ def command(
     console.print(rows)
     if config is None:
         return
-    lanes = lanes_for(config, None)
-    counted = None
+    lines = advice(config, indices, lanes_for(config, None))
     if count:
-        counted = count_with(replace(config, length="count"), indices, lanes, progress=True)
+        finite = replace(config, length="count")
+        lanes = lanes_for(finite, None)
+        counted = count_with(finite, indices, lanes, progress=True)
         console.print(f"sequences: {number(counted.rows)}")
-    for line in advice(config, indices, lanes, counted=counted):
+        lines += [line for line in advice(finite, indices, lanes, counted=counted) if line not in lines]
+    for line in lines:
         note(line)
 
 
