@@ -1,8 +1,9 @@
-"""Build the image benchmark's corpus, once: `python benchmarks/image_data.py [folder]`, by default bench-data/images.
+"""Build the image benchmark's corpus, once: `python benchmarks/image_data.py [folder] [--large]`.
 
-JPEG tiles of 960 x 640 pixels, cut from the wallpapers of Debian packages after they were made half as large, each with
-its wallpaper's name and its place there as a caption; samples of .jpg and .txt in images-*.tar. tokenizer.json knows
-the captions' bytes and <|image|> and <|endoftext|>. about.json says how many images and bytes there are.
+By default bench-data/images; JPEG tiles of 960 x 640 pixels, cut from the wallpapers of Debian packages after they were
+made half as large. With --large, bench-data/images-large and tiles of 1,920 x 1,280 of the wallpapers as they are. Each
+has its wallpaper's name and its place there as a caption; samples of .jpg and .txt in images-*.tar. tokenizer.json
+knows the captions' bytes and <|image|> and <|endoftext|>. about.json says how many images and bytes there are.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ PACKAGES = (
     "lomiri-wallpapers-20.04",
 )
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
-WIDTH, HEIGHT = 960, 640
+# A tile's width and height, and how much smaller the wallpaper is made first.
+SMALL, LARGE = (960, 640, 2), (1920, 1280, 1)
 # Of one wallpaper, so that none outweighs the others.
 MAX_TILES = 12
 SHARD_IMAGES = 64
@@ -44,12 +46,14 @@ QUALITY = 90
 def main() -> None:
     """Build what isn't there yet, and say what there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("bench-data/images"))
-    folder = parser.parse_args().folder
-    print(json.dumps(build_images(folder), indent=1))
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--large", action="store_true")
+    arguments = parser.parse_args()
+    folder = arguments.folder or Path("bench-data/images-large" if arguments.large else "bench-data/images")
+    print(json.dumps(build_images(folder, LARGE if arguments.large else SMALL), indent=1))
 
 
-def build_images(folder: Path) -> dict[str, Any]:
+def build_images(folder: Path, tile: tuple[int, int, int]) -> dict[str, Any]:
     """Return what about.json says of the folder, after building it where it isn't there."""
     summary = folder / "about.json"
     if summary.is_file():
@@ -64,9 +68,9 @@ def build_images(folder: Path) -> dict[str, Any]:
     trees = [tree for name in PACKAGES if (tree := fetch_package((name,), packages))]
     if not trees:
         raise SystemExit("no package of wallpapers can be fetched here with apt-get; run it on Debian, with a mirror")
-    tiles = [tile for path in wallpapers(trees) for tile in cut(path)]
+    tiles = [found for path in wallpapers(trees) for found in cut(path, *tile)]
     # No shard has a topic, and no machine another order.
-    tiles.sort(key=lambda tile: hashlib.sha256(tile[1]).digest())
+    tiles.sort(key=lambda found: hashlib.sha256(found[1]).digest())
     shards = [tiles[start : start + SHARD_IMAGES] for start in range(0, len(tiles), SHARD_IMAGES)]
     for number, shard in enumerate(shards):
         with tarfile.open(folder / f"images-{number:03d}.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
@@ -78,8 +82,8 @@ def build_images(folder: Path) -> dict[str, Any]:
     about = {
         "packages": [tree.name for tree in trees],
         "images": len(tiles),
-        "width": WIDTH,
-        "height": HEIGHT,
+        "width": tile[0],
+        "height": tile[1],
         "mean_bytes": sum(len(data) for _, data in tiles) // len(tiles),
     }
     summary.write_text(json.dumps(about, indent=1) + "\n")
@@ -94,19 +98,21 @@ def wallpapers(trees: list[Path]) -> Iterator[Path]:
                 yield path
 
 
-def cut(path: Path) -> Iterator[tuple[str, bytes]]:
+def cut(path: Path, width: int, height: int, smaller: int) -> Iterator[tuple[str, bytes]]:
     """Yield captions and JPEG tiles of a wallpaper."""
     with Image.open(path) as image:
-        small = image.convert("RGB").resize((image.width // 2, image.height // 2), Image.Resampling.LANCZOS)
+        small = image.convert("RGB")
+    if smaller > 1:
+        small = small.resize((small.width // smaller, small.height // smaller), Image.Resampling.LANCZOS)
     name = path.stem.replace("_", " ")
     places = [
         (left, top)
-        for top in range(0, small.height - HEIGHT + 1, HEIGHT)
-        for left in range(0, small.width - WIDTH + 1, WIDTH)
+        for top in range(0, small.height - height + 1, height)
+        for left in range(0, small.width - width + 1, width)
     ]
     for left, top in places[:MAX_TILES]:
         buffer = io.BytesIO()
-        small.crop((left, top, left + WIDTH, top + HEIGHT)).save(buffer, "JPEG", quality=QUALITY)
+        small.crop((left, top, left + width, top + height)).save(buffer, "JPEG", quality=QUALITY)
         yield f"{name}, {left} from the left, {top} from the top of {path.parent.name}", buffer.getvalue()
 
 

@@ -10,8 +10,8 @@ webdataset  a webdataset pipeline in DataLoader(num_workers=2): Pillow decodes a
             caption's tokens, 8 images a batch
 
 Each is measured in a process of its own, in turn, after its first seconds; rates are medians, per second and, for
-machines that others use too, per second of processor time of the process and its workers. Needs bench-data/images
-(benchmarks/image_data.py builds it).
+machines that others use too, per second of processor time of the process and its workers. Needs bench-data/images, or
+with --large bench-data/images-large (benchmarks/image_data.py builds them).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 import psutil
 
-DATA = Path("bench-data/images")
+DATA = Path("bench-data")
 KINDS = ("bare", "values", "host", "zephon", "webdataset")
 RULES: dict[str, dict[str, Any]] = {
     "fixed": {"kind": "fixed", "size": 448, "patch": 14, "merge": 2},
@@ -72,6 +72,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rule", choices=tuple(RULES), default="fixed")
     parser.add_argument("--backend", choices=("threads", "processes", "inline"), default="threads")
+    parser.add_argument("--large", action="store_true", help="images of 1,920 x 1,280 pixels, not of 960 x 640")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
@@ -79,10 +80,14 @@ def read_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def pictures() -> list[bytes]:
+def folder_of(arguments: argparse.Namespace) -> Path:
+    return DATA / ("images-large" if arguments.large else "images")
+
+
+def pictures(folder: Path) -> list[bytes]:
     """Return the compressed images of all shards."""
     found = []
-    for shard in sorted(DATA.glob("*.tar")):
+    for shard in sorted(folder.glob("*.tar")):
         with tarfile.open(shard) as archive:
             found += [archive.extractfile(member).read() for member in archive if member.name.endswith(".jpg")]  # type: ignore[union-attr]
     return found
@@ -113,7 +118,7 @@ def decode_in_threads(arguments: argparse.Namespace, *, finish: Callable[[list[A
     from zephon.images.rules import read_rule
 
     rule = read_rule(RULES[arguments.rule], place="rule")
-    images = pictures()
+    images = pictures(folder_of(arguments))
     done = [0] * WORKERS
     running = True
 
@@ -174,6 +179,7 @@ class Uploaded(dict[str, Any]):
 
 
 def config_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    folder = folder_of(arguments)
     stage = {"kind": "image_text", "images": {"placeholder": "<|image|>", "resize": RULES[arguments.rule]}}
     return {
         "seed": 1,
@@ -182,12 +188,12 @@ def config_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "micro_batch_size": 4,
         "sequence_length": 2048,
         "sources": {
-            "wallpapers": {"path": str(DATA / "images-*.tar"), "weight": 1, "stage": stage, "block_samples": 8}
+            "wallpapers": {"path": str(folder / "images-*.tar"), "weight": 1, "stage": stage, "block_samples": 8}
         },
-        "tokenizer": {"path": str(DATA / "tokenizer.json"), "eos": "<|endoftext|>"},
+        "tokenizer": {"path": str(folder / "tokenizer.json"), "eos": "<|endoftext|>"},
         "backend": {"kind": arguments.backend, "workers": WORKERS},
         "device": "cpu",
-        "index_dir": str(DATA / "index"),
+        "index_dir": str(folder / "index"),
     }
 
 
@@ -202,7 +208,7 @@ def webdataset(arguments: argparse.Namespace) -> dict[str, float]:
     from zephon.images.rules import read_rule
 
     rule = read_rule(RULES[arguments.rule], place="rule")
-    tokenizer = Tokenizer.from_file(str(DATA / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(folder_of(arguments) / "tokenizer.json"))
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (rule.mean, rule.std))
 
     def prepare(sample: dict[str, bytes]) -> tuple[torch.Tensor, list[int]]:
@@ -215,7 +221,7 @@ def webdataset(arguments: argparse.Namespace) -> dict[str, float]:
     def batch(samples: list[tuple[torch.Tensor, list[int]]]) -> tuple[torch.Tensor, list[list[int]]]:
         return torch.stack([pixels for pixels, _ in samples]), [tokens for _, tokens in samples]
 
-    shards = [str(shard) for shard in sorted(DATA.glob("*.tar"))]
+    shards = [str(shard) for shard in sorted(folder_of(arguments).glob("*.tar"))]
     dataset = wds.WebDataset(shards, resampled=True, shardshuffle=False).map(prepare)
     loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, num_workers=WORKERS, collate_fn=batch)
     return count(arguments, iter(loader), lambda found: len(found[0]))
