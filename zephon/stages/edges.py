@@ -28,5 +28,5 @@ def need_joins(tokenizer: LoadedTokenizer, *, place: str, remedy: str) -> None:
     if not tokenizer.joins:
         raise ConfigError(
             f"{place} encodes a document's pieces apart, but this tokenizer.json changes each piece's edges "
-            f"(a space is put before it, say); {remedy}"
+            f"(a space is put before it, or no decoder is set, say); {remedy}"
         )
