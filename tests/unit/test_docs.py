@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import textwrap
 from pathlib import Path
 from types import ModuleType
@@ -214,6 +215,32 @@ def test_the_readme_s_lines_print_what_it_says(demo: Path, capsys: pytest.Captur
     assert printed[0].startswith("(0, 1) torch.Size([2, 256])")
     assert printed[-2].startswith("the stream up to here: ")
     assert printed[-1] == "(17, 19)"
+
+
+def test_the_first_run_with_images_goes_on_where_it_was_saved(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(ROOT / "docs" / "vision.md", demo)
+    monkeypatch.syspath_prepend(str(demo))
+    monkeypatch.delitem(sys.modules, "see", raising=False)
+    for block in blocks(ROOT / "docs" / "vision.md"):
+        if block.mark == "run":
+            exec(compile(block.text, "vision.md", "exec"), {"__name__": "example"})
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [int(consumed) for consumed, *_ in printed] == list(range(4, 44, 4))
+    assert all(int(images) > 0 for _, images, _ in printed)
+    assert float(printed[-1][2]) < float(printed[0][2])
+    # GNU tar's command makes the same samples.
+    samples = members("data/captions-000.tar")
+    command = next(block.text for block in blocks(ROOT / "docs" / "vision.md") if block.text.startswith("tar --sort"))
+    subprocess.run(command.split(), check=True)
+    assert members("data/captions-000.tar") == samples
+
+
+def members(path: str) -> list[str]:
+    """Return the names of a tar's files, in their order."""
+    with tarfile.open(path) as tar:
+        return [member.name.removeprefix("./") for member in tar if member.isfile()]
 
 
 def test_functions_of_the_docs_are_pure(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

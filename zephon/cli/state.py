@@ -19,7 +19,11 @@ SOURCE_FIELDS = ("passed", "next_k", "pulls", "bad", "empty", "open")
 
 app = typer.Typer(help="Look into states, compare and merge them.", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A state that `zephon run --state-out` wrote.")]
+FILE_HELP = (
+    "A state that `zephon run --state-out` wrote, or a checkpoint of torch.save with one in it; FILE:place chooses "
+    "among several, as in checkpoint.pt:stream."
+)
+File = Annotated[Path, typer.Argument(metavar="FILE", help=FILE_HELP)]
 
 
 @app.command("show")
@@ -73,6 +77,11 @@ def diff(
     for row in shown:
         rows.add_row(*row)
     console = stdout()
+    if first["consumed"] != second["consumed"]:
+        console.print(
+            f"positions differ, {number(first['consumed'])} and {number(second['consumed'])} sequences consumed: "
+            "digests can't be compared"
+        )
     console.print(rows if found else "equal")
     if len(found) > len(shown):
         console.print(f"… and {number(len(found) - len(shown))} more; --all shows them")

@@ -1,4 +1,4 @@
-"""A state in a file: MessagePack of the whole mapping, written whole or not at all."""
+"""A state in a file: MessagePack of the whole mapping, written whole or not at all, or a part of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,21 +9,36 @@ from typing import Any
 
 import msgspec
 
+from zephon.cli.checkpoint import BEGINNINGS, choose_state, split_place
 from zephon.errors import StateError, StoreError
 from zephon.state import check_state
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return the state in a file. Raises StoreError where it can't be read, StateError where it is no state."""
+    """Return the state in a file of `zephon run --state-out` or of torch.save, where the path may be FILE:place.
+
+    Raises StoreError where the file can't be read, StateError where it holds no state, or several.
+    """
+    file, place = split_place(path)
     try:
-        data = path.read_bytes()
+        with file.open("rb") as opened:
+            data = opened.read(len(BEGINNINGS[0]))
+            # Not all of a checkpoint, which may be large; and a pipe can't be read twice.
+            if data not in BEGINNINGS:
+                data += opened.read()
     except OSError as error:
         raise StoreError(f"can't read the state {path}: {error.strerror or error}") from error
+    if data in BEGINNINGS:
+        return choose_state(file, place)
+    if place is not None:
+        raise StateError(f"{file} is no checkpoint of torch.save, so it has no place {place!r}; pass {file}")
     try:
         state = msgspec.msgpack.decode(data)
         check_state(state)
     except (msgspec.DecodeError, StateError) as error:
-        raise StateError(f"{path} holds no state: {error}; pass a file that `zephon run --state-out` wrote") from error
+        raise StateError(
+            f"{path} holds no state: {error}; pass a file that `zephon run --state-out` or torch.save wrote"
+        ) from error
     return dict(state)
 
 

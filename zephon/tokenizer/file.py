@@ -128,7 +128,8 @@ def token_id(ids: dict[str, int], token: str, *, path: str, place: str) -> int:
         near = [known for known in ids if known.strip("<|>_/▁ ").lower() == token.strip("<|>_/▁ ").lower()][:4]
         hint = f"; similar: {', '.join(map(repr, near))}" if near else ""
         raise ConfigError(
-            f"{place}={token!r} is no token of {path!r}{hint}; set {place} to one of its tokens"
+            f"{place}={token!r} is no token of {path!r}{hint}; set {place} to one of its tokens, or add it to that "
+            'file by tokenizers\' add_special_tokens (docs/vision.md, "A tokenizer")'
         ) from None
 
 

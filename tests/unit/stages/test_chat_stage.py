@@ -301,3 +301,11 @@ def test_a_tokenizer_that_cannot_encode_pieces_is_refused(tmp_path: Path, tokeni
     with pytest.raises(ConfigError, match=r"sources\.web\.stage\.fim encodes a document's pieces apart"):
         run({"fim": {}}, [], spaced)
     assert run({"kind": "chat", "mask": "all"}, [sample(messages=TALK)], spaced).counts.tolist() == [1]
+
+
+def test_a_tokenizer_without_a_decoder_is_told_so(tmp_path: Path, tokenizer_config: Tokenizer) -> None:
+    content = json.loads(Path(tokenizer_config.path).read_text()) | {"decoder": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    bare = load_tokenizer(Tokenizer(path=str(tmp_path), eos="<|endoftext|>"))
+    with pytest.raises(ConfigError, match=r"it has no decoder, or"):
+        run({"kind": "chat"}, [], bare)

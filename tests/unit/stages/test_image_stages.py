@@ -45,6 +45,15 @@ def geometry(data: bytes, resize: dict[str, Any] = NATIVE) -> Any:
     return read_rule(resize, place="resize").plan(read_header(data, max_pixels=1 << 20))
 
 
+def test_a_placeholder_that_is_no_token_names_the_remedy(tokenizer: LoadedTokenizer) -> None:
+    look = images_of(NATIVE, placeholder="<|picture|>")
+    remedy = (
+        r"set s\.images\.placeholder to one of its tokens, or add it .* by tokenizers' add_special_tokens \(docs/vis"
+    )
+    with pytest.raises(ConfigError, match=r"s\.images\.placeholder='<\|picture\|>' is no token of .*; " + remedy):
+        build({"kind": "image_text", "images": look}, tokenizer)
+
+
 @pytest.mark.parametrize("resize", [NATIVE, FIXED])
 @pytest.mark.parametrize("edges", [True, False])
 def test_a_caption_follows_its_image(tokenizer: LoadedTokenizer, resize: dict[str, Any], edges: bool) -> None:
