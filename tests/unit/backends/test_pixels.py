@@ -13,8 +13,9 @@ import pytest
 from child_processes import shared_bytes
 
 from zephon.backends.processes import ProcessesBackend
+from zephon.errors import DataError
 from zephon.page import Wanted
-from zephon.testing.prepare import dying, order, painted, waiting
+from zephon.testing.prepare import dying, failing, order, painted, waiting
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
@@ -77,4 +78,34 @@ def test_pixels_that_nobody_waits_for_and_workers_that_die_leave_others_alone(tm
     for _, ticket in tickets:
         backend.take(ticket)
     assert len(list(tmp_path.iterdir())) == 2
+    backend.close()
+
+
+def test_the_order_that_kills_is_the_one_that_is_given_up(tmp_path: Path) -> None:
+    # Several go in a message, and their answers too, so that a death could be any one's.
+    build = partial(dying, painted, block=42, times=99, folder=str(tmp_path))
+    backend = ProcessesBackend(build, workers=2)
+    for block in range(30):
+        backend.take(backend.submit(order(block, wanted=squares(8))))
+    tickets = {block: backend.submit(order(block, wanted=squares(8))) for block in range(30, 60)}
+    for block, ticket in tickets.items():
+        if block == 42:
+            with pytest.raises(DataError, match=r"block 42 .*: 3 worker processes died at it"):
+                backend.take(ticket)
+            continue
+        pixels = backend.take(ticket).pixels
+        assert pixels is not None
+        assert np.all(pixels[0] == block)
+    backend.close()
+
+
+def test_an_error_among_others_is_that_order_s(tmp_path: Path) -> None:
+    backend = ProcessesBackend(partial(failing, painted, block=7, error=DataError("no good")), workers=1)
+    tickets = [backend.submit(order(block, wanted=squares(8))) for block in range(20)]
+    for block, ticket in enumerate(tickets):
+        if block == 7:
+            with pytest.raises(DataError, match=r"^no good$"):
+                backend.take(ticket)
+        else:
+            assert backend.take(ticket).block_hash == block
     backend.close()
