@@ -5,19 +5,19 @@ Memory is taken from the system when it is first written to, from low addresses 
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import weakref
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zephon.backends.shared_memory import reserve_lazily
+from zephon.backends.failures import CLOSED
+from zephon.backends.shared_memory import attach, reserve_lazily
+from zephon.errors import StoreError
 from zephon.page import Wanted
 
 ALIGNMENT = 64
@@ -30,17 +30,32 @@ class Piece(NamedTuple):
     stop: int
 
 
+class _Block:
+    """A piece's bytes for NumPy, which keeps this alive as long as an array of them; it doesn't keep slices alive."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "_memory")
+
+    def __init__(self, memory: NDArray[np.uint8], piece: Piece) -> None:
+        self._memory = memory
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (piece.stop - piece.start,),
+            "data": (memory.ctypes.data + piece.start, False),
+        }
+
+
 class Arena:
-    """Hands out pieces of `num_bytes` of shared memory, each once until it comes back.
+    """Hands out pieces of `num_bytes` of shared memory, each once until it comes back; none where there is none.
 
     One thread takes and gives back; the arrays of `views` may die in any.
     """
 
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes = num_bytes
-        # What workers inherit; None where there is no such memory, and then there are no pieces.
+        # What workers inherit; None where there is no such memory.
         self.descriptor = reserve_lazily(num_bytes) if num_bytes else None
-        self._memory: mmap.mmap | None = None
+        self._memory: NDArray[np.uint8] | None = None
         self._free = [Piece(0, num_bytes)]
         # Arrays die in any thread, in the middle of anything: they only leave a note.
         self._returned: deque[Piece] = deque()
@@ -57,8 +72,8 @@ class Arena:
             return None
         for number, hole in enumerate(self._free):
             if hole.stop - hole.start >= size:
-                if self._memory is None:
-                    self._memory = mmap.mmap(self.descriptor, self._num_bytes)
+                if self._memory is None and not self._map():
+                    return None
                 piece = Piece(hole.start, hole.start + size)
                 if piece.stop == hole.stop:
                     del self._free[number]
@@ -66,6 +81,14 @@ class Arena:
                     self._free[number] = Piece(piece.stop, hole.stop)
                 return piece
         return None
+
+    def _map(self) -> bool:
+        """Map the memory; return whether there was room for it, and ask no more where there wasn't (ulimit -v)."""
+        try:
+            self._memory = attach(cast(int, self.descriptor), self._num_bytes)
+        except OSError:
+            self._free.clear()
+        return self._memory is not None
 
     def give_back(self, piece: Piece) -> None:
         """Take a piece back, which nobody writes to or reads any more."""
@@ -79,12 +102,11 @@ class Arena:
     def views(self, piece: Piece, wanted: Sequence[Wanted]) -> tuple[NDArray[np.uint8], ...]:
         """Return the arrays in a piece that was filled; it comes back when the last of them dies."""
         if self._memory is None:
-            raise LookupError("the arena is closed")
-        # NumPy keeps this alive, and not the slice of an array or of a memoryview.
-        block = (ctypes.c_ubyte * (piece.stop - piece.start)).from_buffer(self._memory, piece.start)
+            raise StoreError(CLOSED)
+        block = _Block(self._memory, piece)
         returned = self._returned
         self._watched[piece] = weakref.ref(block, lambda _: returned.append(piece))
-        return arrays_in(np.frombuffer(memoryview(block), np.uint8), wanted)
+        return arrays_in(np.asarray(block), wanted)
 
     def close(self) -> None:
         """Give no more pieces; arrays that are in use stay valid."""

@@ -41,14 +41,20 @@ def reserve(num_bytes: int) -> int:
 
 
 def reserve_lazily(num_bytes: int) -> int | None:
-    """Return a descriptor of memory that is taken page by page as it is written to; None where the system has none.
+    """Return a descriptor of memory that is taken page by page as it is written to; None where it can't be had.
 
     Only of anonymous memory files: these have no limit but the machine's memory, so that writing can't fail.
     """
     if not hasattr(os, "memfd_create"):
         return None
-    descriptor = os.memfd_create("zephon")
-    os.ftruncate(descriptor, num_bytes)
+    descriptor = None
+    try:
+        descriptor = os.memfd_create("zephon")
+        os.ftruncate(descriptor, num_bytes)
+    except OSError:
+        if descriptor is not None:
+            os.close(descriptor)
+        return None
     return descriptor
 
 

@@ -101,10 +101,15 @@ def work(argument: bytes, orders: Receiver, pages: Sender) -> None:
         del page, reply, arrays
 
 
-def _inherit(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
-    """Return the arena, whose descriptor is closed: else a process that a stage starts would have it too."""
+def _inherit(descriptor: int, num_bytes: int) -> NDArray[np.uint8] | None:
+    """Return the arena, None where there is no room for it (ulimit -v).
+
+    Its descriptor is closed: else a process that a stage starts would have it too.
+    """
     try:
         return attach(descriptor, num_bytes)
+    except OSError:
+        return None
     finally:
         os.close(descriptor)
 

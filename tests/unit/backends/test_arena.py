@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from zephon.backends import worker
 from zephon.backends.arena import ALIGNMENT, Arena, Piece, arrays_in, bytes_of
+from zephon.backends.processes import ProcessesBackend
 from zephon.page import Wanted
+from zephon.testing.prepare import order, painted
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no anonymous memory files")
 SIZE = 1 << 12
@@ -101,3 +104,21 @@ def test_both_sides_find_the_same_arrays() -> None:
         array[:] = number + 1
     assert [array.max() for array in arrays_in(memory, wanted)] == [1, 2, 3, 4, 5]
     assert memory.sum() == sum(array.size * (number + 1) for number, array in enumerate(arrays_in(memory, wanted)))
+
+
+def test_no_room_to_map_is_no_arena() -> None:
+    # As with ulimit -v: more than there are addresses.
+    arena = Arena(1 << 47)
+    assert arena.take(100) is None
+    assert arena.descriptor is not None
+    assert worker._inherit(os.dup(arena.descriptor), 1 << 47) is None
+    arena.close()
+
+
+def test_pixels_without_an_arena_are_sent() -> None:
+    backend = ProcessesBackend(painted, workers=1, arena_bytes=1 << 47)
+    pixels = backend.take(backend.submit(order(5, wanted=(Wanted(0, 0, 1, 40, 30),)))).pixels
+    assert pixels is not None
+    assert pixels[0].shape == (1, 40, 30, 3)
+    assert (pixels[0] == 5).all()
+    backend.close()

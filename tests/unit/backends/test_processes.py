@@ -33,6 +33,8 @@ def facts(backend: ProcessesBackend) -> dict[str, str]:
 
 
 def test_workers_are_other_processes_and_are_gone_after_close() -> None:
+    # Pixels that tracebacks of other tests hold.
+    gc.collect()
     descriptors = open_descriptors()
     backend = ProcessesBackend(numbered, workers=3)
     backend.take(backend.submit(order(1)))
