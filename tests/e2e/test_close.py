@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -44,6 +45,8 @@ def descendants(pid: int) -> set[int]:
 
 
 def left() -> tuple[set[threading.Thread], int, int]:
+    # Tracebacks of other tests hold what they had.
+    gc.collect()
     return set(threading.enumerate()), shared_maps(), len(descendants(os.getpid()))
 
 

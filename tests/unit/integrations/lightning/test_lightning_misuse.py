@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -43,6 +44,8 @@ def test_a_fit_after_an_exception_goes_on(config: dict[str, Any]) -> None:
 
 
 def left() -> tuple[set[threading.Thread], int, set[int]]:
+    # Tracebacks of other tests hold what they had.
+    gc.collect()
     return set(threading.enumerate()), shared_maps(), workers_of(os.getpid())
 
 
