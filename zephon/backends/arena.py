@@ -57,16 +57,15 @@ class Arena:
         self.descriptor = reserve_lazily(num_bytes) if num_bytes else None
         self._memory: NDArray[np.uint8] | None = None
         self._free = [Piece(0, num_bytes)]
-        # Arrays die in any thread, in the middle of anything: they only leave a note.
-        self._returned: deque[Piece] = deque()
-        self._watched: dict[Piece, weakref.ref[object]] = {}
+        # Arrays die in any thread, in the middle of anything: they only leave a note, and without a line of Python,
+        # in which Ctrl-C could strike.
+        self._returned: deque[weakref.ref[_Block]] = deque()
+        self._watched: dict[weakref.ref[_Block], Piece] = {}
 
     def take(self, num_bytes: int) -> Piece | None:
         """Return the lowest free piece of so many bytes, None where there is none."""
         while self._returned:
-            piece = self._returned.popleft()
-            self._watched.pop(piece, None)
-            self.give_back(piece)
+            self.give_back(self._watched.pop(self._returned.popleft()))
         size = -(-num_bytes // ALIGNMENT) * ALIGNMENT
         if self.descriptor is None or not size:
             return None
@@ -104,15 +103,16 @@ class Arena:
         if self._memory is None:
             raise StoreError(CLOSED)
         block = _Block(self._memory, piece)
-        returned = self._returned
-        self._watched[piece] = weakref.ref(block, lambda _: returned.append(piece))
+        self._watched[weakref.ref(block, self._returned.append)] = piece
         return arrays_in(np.asarray(block), wanted)
 
     def close(self) -> None:
         """Give no more pieces; arrays that are in use stay valid."""
-        if self.descriptor is not None:
-            os.close(self.descriptor)
-        self.descriptor = self._memory = None
+        # First: another thread may close it too, and the number be another file's by then.
+        descriptor, self.descriptor = self.descriptor, None
+        self._memory = None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def bytes_of(wanted: Sequence[Wanted]) -> int:

@@ -56,13 +56,27 @@ class Child:
     def wait(self, grace_s: float) -> None:
         """Wait for the child to end, and kill it after `grace_s`."""
         deadline = time.monotonic() + grace_s
-        # Popen's own timed wait may oversleep by 50 ms.
-        while self.process.poll() is None:
-            if time.monotonic() > deadline:
-                self.process.kill()
-                self.process.wait()
-                return
+        # Popen's own timed wait may oversleep by 50 ms, and where an interrupt (Ctrl-C) strikes in its poll, which
+        # holds a lock, waits for ever.
+        killed = False
+        while not self._gone():
+            if not killed and time.monotonic() > deadline:
+                os.kill(self.process.pid, signal.SIGKILL)
+                killed = True
             time.sleep(0.001)
+
+    def _gone(self) -> bool:
+        """Return whether the child has ended, and note how."""
+        if self.process.returncode is None:
+            try:
+                pid, status = os.waitpid(self.process.pid, os.WNOHANG)
+            except ChildProcessError:
+                # Noticed before, by another thread or just before an interrupt; how it ended is lost.
+                self.process.returncode = self.process.returncode or 0
+            else:
+                if pid:
+                    self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.returncode is not None
 
     def fate(self) -> str:
         """Return how the child ended, as words: "killed by SIGKILL", "exit status 1"."""
@@ -95,8 +109,11 @@ def launch(
     """
     if os.name != "posix" or not sys.executable:
         raise ConfigError("this platform or interpreter can't start worker processes; use backend.kind=threads")
-    to_child, child_inbox = pair()
-    from_child, child_outbox = pair()
+    try:
+        to_child, child_inbox = pair()
+        from_child, child_outbox = pair()
+    except OSError as error:
+        raise StoreError(f"can't start a worker process: {error.strerror}; use fewer backend.workers") from error
     descriptors: list[int] = []
     try:
         sizes = (max(1, len(argument)), INBOX_BYTES, slots * slot_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import tempfile
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from zephon.errors import StoreError
 
+LAST_STANDARD = 2
 NAMED_DIR = "/dev/shm"
 
 
@@ -43,13 +45,13 @@ def reserve(num_bytes: int) -> int:
 def reserve_lazily(num_bytes: int) -> int | None:
     """Return a descriptor of memory that is taken page by page as it is written to; None where it can't be had.
 
-    Only of anonymous memory files: these have no limit but the machine's memory, so that writing can't fail.
+    Only of anonymous memory files: these have no limit but the machine's memory (and ulimit -f, which shows here).
     """
     if not hasattr(os, "memfd_create"):
         return None
     descriptor = None
     try:
-        descriptor = os.memfd_create("zephon")
+        descriptor = _open()
         os.ftruncate(descriptor, num_bytes)
     except OSError:
         if descriptor is not None:
@@ -65,7 +67,14 @@ def attach(descriptor: int, num_bytes: int) -> NDArray[np.uint8]:
 
 def _open() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("zephon")
+        descriptor = os.memfd_create("zephon")
+        if descriptor > LAST_STANDARD:
+            return descriptor
+        # Standard input or output is closed, and in a child that number will be it.
+        try:
+            return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LAST_STANDARD + 1)
+        finally:
+            os.close(descriptor)
     descriptor, name = tempfile.mkstemp(prefix="zephon-", dir=_folder())
     Path(name).unlink()
     return descriptor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
@@ -42,7 +43,9 @@ class _Notes(logging.Handler):
         line = record.getMessage()
         if line not in self._said:
             self._said.add(line)
-            note(line)
+            # A command's results don't depend on somebody's reading this.
+            with suppress(OSError, AttributeError):
+                note(line)
 
 
 @app.callback()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from zephon.cli.checkpoint import BEGINNINGS, choose_state, split_place
+from zephon.cli.checkpoint import BEGINNING_BYTES, choose_state, is_checkpoint, split_place
 from zephon.errors import StateError, StoreError
 from zephon.state import check_state
 
@@ -22,13 +22,13 @@ def read_state(path: Path) -> dict[str, Any]:
     file, place = split_place(path)
     try:
         with file.open("rb") as opened:
-            data = opened.read(len(BEGINNINGS[0]))
+            data = opened.read(BEGINNING_BYTES)
             # Not all of a checkpoint, which may be large; and a pipe can't be read twice.
-            if data not in BEGINNINGS:
+            if not is_checkpoint(data):
                 data += opened.read()
     except OSError as error:
         raise StoreError(f"can't read the state {path}: {error.strerror or error}") from error
-    if data in BEGINNINGS:
+    if is_checkpoint(data):
         return choose_state(file, place)
     if place is not None:
         raise StateError(f"{file} is no checkpoint of torch.save, so it has no place {place!r}; pass {file}")
@@ -43,7 +43,17 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state to a file in one step: a reader sees the old file or the new one. Raises StoreError."""
+    """Write a state to a file in one step: a reader sees the old file or the new one.
+
+    Raises StoreError, StateError where that would replace a checkpoint of torch.save, with all else that it holds.
+    """
+    try:
+        with path.open("rb") as file:
+            if path.is_file() and is_checkpoint(file.read(BEGINNING_BYTES)):
+                raise StateError(f"{path} is a checkpoint, of which a state alone would be left; name another file")
+    except OSError:
+        # Not there yet, as a rule; else writing says what is wrong.
+        pass
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

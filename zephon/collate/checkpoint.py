@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ def load_checkpoint(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             archive = file.read(len(ZIP)) == ZIP
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
+        with warnings.catch_warnings():
+            # Of pickles' protocols; what matters of that is in the error.
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=archive)
     except OSError as error:
         raise StoreError(f"can't read the checkpoint {path}: {error.strerror or error}") from error
     except Exception as error:  # a damaged file makes the unpickler raise almost anything

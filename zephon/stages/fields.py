@@ -33,14 +33,16 @@ def read_field(sample: Sample, name: str, *, place: str) -> Any:
     try:
         return sample.fields[name]
     except KeyError:
-        raise BadSampleError(_missing(name, tuple(sample.fields), place=place)) from None
+        raise BadSampleError(_missing(name, sample, place=place)) from None
 
 
-def _missing(name: str, there: Sequence[str], *, place: str) -> str:
+def _missing(name: str, sample: Sample, *, place: str) -> str:
+    there = tuple(sample.fields)
     if not there:
         return f"no member {name!r} (has: nothing); set {place}"
     has = ", ".join(map(repr, there[:MAX_NAMES])) + (f", … {len(there)} in all" if len(there) > MAX_NAMES else "")
-    if sum(each.endswith(f".{name}") for each in there) > 1:
+    # Bytes, as members of a tar are.
+    if sum(each.endswith(f".{name}") and isinstance(value, bytes) for each, value in sample.fields.items()) > 1:
         return (
             f"no member {name!r} (has: {has}): a sample's name ends at the first dot of the file's, so that these are "
             "one sample; rename the files"

@@ -82,7 +82,7 @@ def test_pixels_that_nobody_waits_for_and_workers_that_die_leave_others_alone(tm
 
 
 def test_the_order_that_kills_is_the_one_that_is_given_up(tmp_path: Path) -> None:
-    # Several go in a message, and their answers too, so that a death could be any one's.
+    # A worker has several orders, and the one that it was at is to blame.
     build = partial(dying, painted, block=42, times=99, folder=str(tmp_path))
     backend = ProcessesBackend(build, workers=2)
     for block in range(30):

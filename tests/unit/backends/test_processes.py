@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 from functools import partial
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 from child_processes import alive, open_descriptors, resident_bytes, shared_maps, until, workers_of
 
-from zephon.backends.launch import SINGLE_THREADED
+from zephon.backends.launch import SINGLE_THREADED, launch
 from zephon.backends.processes import ProcessesBackend
 from zephon.errors import ConfigError, DataError, StoreError
 from zephon.testing.prepare import dying, dying_at_start, numbered, order, reporting, waiting
@@ -288,3 +289,56 @@ def test_an_interrupt_while_waiting_costs_nothing() -> None:
     assert backend.take(ticket).tokens[0] == 3000
     assert workers_of(os.getpid()) == workers
     backend.close()
+
+
+PROGRAM = """
+import os, resource, sys
+for number in map(int, sys.argv[1].split()):
+    os.close(number)
+if sys.argv[2] != "0":
+    resource.setrlimit(getattr(resource, sys.argv[3]), (int(sys.argv[2]),) * 2)
+from zephon.backends.processes import ProcessesBackend
+from zephon.page import Wanted
+from zephon.testing.prepare import order, painted
+backend = ProcessesBackend(painted, workers=2)
+pixels = backend.take(backend.submit(order(9, wanted=(Wanted(0, 0, 1, 30, 20),)))).pixels
+backend.close()
+os._exit(7 if (pixels[0] == 9).all() else 8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("closed", "limit", "what"),
+    [("0", 0, ""), ("0 1 2", 0, ""), ("", 100 << 20, "RLIMIT_FSIZE"), ("", 40, "RLIMIT_NOFILE")],
+)
+def test_a_program_with_closed_descriptors_or_few_means(closed: str, limit: int, what: str) -> None:
+    command = [sys.executable, "-c", PROGRAM, closed, str(limit), what]
+    assert subprocess.run(command, timeout=120, check=False).returncode == 7
+
+
+def test_closing_from_several_threads_closes_nothing_else() -> None:
+    for _ in range(20):
+        backend = ProcessesBackend(numbered, workers=1)
+        opened: list[int] = []
+
+        def close(backend: ProcessesBackend = backend, opened: list[int] = opened) -> None:
+            backend.close()
+            opened.extend(os.pipe())
+
+        threads = [threading.Thread(target=close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # All of them are still open.
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def test_an_interrupt_in_the_wait_for_a_child_doesnt_stop_the_next() -> None:
+    child = launch("launched:flood")
+    child.receiver.receive()
+    # As Ctrl-C leaves it that strikes within Popen.poll.
+    child.process._waitpid_lock.acquire()  # type: ignore[attr-defined]
+    child.close(grace_s=0.01)
+    assert child.fate() != "still running"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +140,44 @@ def test_a_state_of_its_own_is_read_without_torch(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "zephon.collate.checkpoint", raising=False)
     assert read_state(tmp_path / "a") == state()
+
+
+def test_names_that_look_like_places_are_told_apart(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"a": {"b": state(1)}, "a.b": state(2), 0: state(3), "0": state(4)})
+    with pytest.raises(StateError, match="holds 4 states, and they differ"):
+        read_state(path)
+    found = [read_state(Path(f"{path}:{place}"))["consumed"] for place in ("a.b", "['a.b']", "[0]", "0")]
+    assert found == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_isnt_written_over(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"model": MODEL, "stream": state()})
+    before = path.read_bytes()
+    with pytest.raises(StateError, match=r"checkpoint\.pt is a checkpoint, of which a state alone would be left"):
+        write_state(path, state())
+    assert path.read_bytes() == before
+    write_state(tmp_path / "own", state(2))
+    write_state(tmp_path / "own", state(3))
+    assert read_state(tmp_path / "own") == state(3)
+
+
+def test_a_pipe_that_holds_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    data = saved(tmp_path, {"stream": state()}).read_bytes()
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(data[:1000],))
+    writer.start()
+    with pytest.raises(StateError, match="is a pipe that holds a checkpoint"):
+        read_state(tmp_path / "pipe")
+    writer.join()
+
+
+@pytest.mark.parametrize("protocol", [3, 4])
+def test_other_protocols_of_pickle_are_one_line(tmp_path: Path, protocol: int) -> None:
+    path = saved(tmp_path, {"stream": state()}, pickle_protocol=protocol, _use_new_zipfile_serialization=False)
+    with pytest.raises(StateError, match=r"torch can't load .* with weights_only=True"):
+        read_state(path)
+
+
+def test_too_long_a_name_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="can't read the state"):
+        read_state(tmp_path / ("x" * 5000))
