@@ -17,11 +17,14 @@ def advice(
     config: Config, indices: Mapping[str, SourceIndex], lanes: int, *, counted: Counted | None = None
 ) -> list[str]:
     """Return a line on each source or setting that makes samples repeat early or rows empty; see docs/concepts.md."""
-    lines = [line for name in sorted(indices) if (line := _scattered(name, indices[name], config.sources[name]))]
+    scattered = {
+        name: line for name in sorted(indices) if (line := _scattered(name, indices[name], config.sources[name]))
+    }
+    lines = list(scattered.values())
     endless = [name for name in sorted(indices) if epochs_of(config, name) is None]
     for name in endless:
         blocks = indices[name].num_blocks
-        if blocks < lanes * config.spread and not _scattered(name, indices[name], config.sources[name]):
+        if blocks < lanes * config.spread and name not in scattered:
             lines.append(
                 f"sources.{name}: {_number(blocks, 'block')} for {_number(lanes, 'lane')} × spread {config.spread}: "
                 f"samples come again before others have come once; {_remedy(indices[name])}"

@@ -102,3 +102,19 @@ def test_commands_say_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         main([arguments[0], str(path), *arguments[1:]])
     assert ended.value.code == 0
     assert capsys.readouterr().err.count("8 blocks for 4 lanes × spread 4") == 1
+
+
+def test_a_command_works_where_nobody_can_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    path = tmp_path / "mine.yaml"
+    path.write_text(json.dumps(config(tmp_path, samples=8)))
+    monkeypatch.setattr("sys.stderr", Full())
+    with pytest.raises(SystemExit) as ended:
+        main(["run", str(path), "--steps", "1"])
+    assert ended.value.code == 0
+    assert "digest" in capsys.readouterr().out

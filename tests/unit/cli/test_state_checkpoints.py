@@ -181,3 +181,10 @@ def test_other_protocols_of_pickle_are_one_line(tmp_path: Path, protocol: int) -
 def test_too_long_a_name_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="can't read the state"):
         read_state(tmp_path / ("x" * 5000))
+
+
+def test_states_of_tensors_are_told_apart_too(tmp_path: Path) -> None:
+    one, other = state() | {"lanes": {"0": torch.zeros(2)}}, state() | {"lanes": {"0": torch.ones(2)}}
+    path = saved(tmp_path, {"one": one, "other": other})
+    with pytest.raises(StateError, match="holds 2 states, and they differ"):
+        read_state(path)
