@@ -56,7 +56,11 @@ def write_documents(draft: Draft, tokenizer: LoadedTokenizer, *, num_samples: in
     A document whose texts give no token is left out, whatever single tokens it has. A text that can't be
     encoded makes its sample bad, which is then added to `bad`.
     """
-    tokens, offsets = _encode(draft, tokenizer, bad)
+    failed: dict[int, str] = {}
+    tokens, offsets = encode_texts(draft.texts, tokenizer, failed)
+    if failed:
+        owners = np.repeat(draft.owners, np.diff(draft.starts))[draft.pieces < 0].tolist()
+        bad |= {owners[number]: message for number, message in failed.items()}
     is_text = draft.pieces < 0
     lengths = np.ones(len(draft.pieces), dtype=np.int64)
     lengths[is_text] = np.diff(offsets)
@@ -89,20 +93,23 @@ def write_documents(draft: Draft, tokenizer: LoadedTokenizer, *, num_samples: in
     )
 
 
-def _encode(
-    draft: Draft, tokenizer: LoadedTokenizer, bad: dict[int, str]
+def encode_texts(
+    texts: Sequence[str], tokenizer: LoadedTokenizer, failed: dict[int, str]
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """Return the texts' tokens, one after another, and their offsets; a text that can't be encoded has none.
+
+    Such a text's number and what is wrong are added to `failed`.
+    """
     try:
-        return tokenizer.encode_batch(draft.texts)
+        return tokenizer.encode_batch(texts)
     except DataError:
-        # Some text can't be encoded: find out which, so that the other samples go on.
-        owners = np.repeat(draft.owners, np.diff(draft.starts))[draft.pieces < 0].tolist()
+        # Find out which, so that the others go on.
         encoded = []
-        for text, owner in zip(draft.texts, owners, strict=True):
+        for number, text in enumerate(texts):
             try:
                 encoded.append(tokenizer.encode_batch([text])[0])
             except DataError as error:
-                bad[owner] = str(error)
+                failed[number] = str(error)
                 encoded.append(np.empty(0, dtype=np.uint32))
         offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(tokens) for tokens in encoded], out=offsets[1:])

@@ -280,6 +280,7 @@ FAULTS = [
     ({"images": images_of({"kind": "native", "patch": 4, "std": [0, 1, 1]})}, "std"),
     ({"images": images_of(augment={"function": "nowhere:nothing"})}, "can't import"),
     ({"images": {"start": "a"}}, "placeholder"),
+    ({"images": images_of(end=images_of()["placeholder"])}, "also a start, end, bos or eos token"),
     ({"images": images_of(), "image": []}, r"s \(image_text\): Expected `array` of length >= 1 - at `\$\.image`"),
 ]
 
